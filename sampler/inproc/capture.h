@@ -1,0 +1,91 @@
+/* The signal path: what runs inside the target's threads while they are interrupted.
+ *
+ * Everything declared here under "handler" is async-signal-safe by construction: no malloc, no lock,
+ * no TLS that could be allocated on first touch, no unwinder, no dl_*, at most 512 bytes of stack,
+ * errno kept.  tests/unit/test-signal-path-symbols compares the imported symbols of this object
+ * library with tests/data/signal-path-symbols.txt. */
+#ifndef CLP_SAMPLER_INPROC_CAPTURE_H
+#define CLP_SAMPLER_INPROC_CAPTURE_H
+
+#include "base/core/core.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#define CLP_CAPTURE_STACK_MAX (256u << 10)
+
+enum {
+    CLP_CAPTURE_SEGV_BLOCKED = 1 << 0, /* SIGSEGV blocked in uc_sigmask: hardware exception handling */
+    CLP_CAPTURE_OTHER_STACK = 1 << 1,  /* SP outside the thread's own stack: registers only */
+    CLP_CAPTURE_TOO_DEEP = 1 << 2,     /* stack larger than the limit: the leaf part is copied */
+    CLP_CAPTURE_NO_BOUNDS = 1 << 3,    /* bounds not known yet: registers only, teaches the bounds */
+};
+
+/* One thread as the handler sees it.  Lives in a static table of the library that is never freed;
+ * slots are reused under a new `generation`.  The loop thread writes, the handler reads; a slot is
+ * only changed while its timer is deleted, or field by field where marked atomic. */
+struct clp_thread_slot {
+    _Atomic uint32_t generation; /* odd while in use */
+    int32_t tid;
+    _Atomic uint64_t stack_low, stack_high; /* 0 = not known yet */
+    _Atomic uint64_t thread_object; /* ThreadID = Thread*, for the hijack pair; 0 = none */
+    _Atomic uint32_t in_handler;    /* re-entry guard */
+    _Atomic int32_t timer_id;       /* kernel timer, -1 none */
+    uint64_t random;                /* xorshift state for the jitter; handler only */
+    struct clp_thread *thread;      /* loop thread's own record, threads.h */
+};
+
+/* An entry of the capture ring. */
+struct clp_capture {
+    _Atomic uint32_t state; /* 0 being written, 1 complete, 2 padding */
+    uint32_t bytes;         /* whole entry, multiple of 64 */
+    uint32_t slot;          /* index in the slot table */
+    uint32_t generation;    /* of the slot at capture */
+    uint64_t time_ns;       /* CLOCK_MONOTONIC */
+    uint64_t thread_cpu_ns; /* the thread's own CPU clock */
+    uint64_t rip, rsp, rbp, rbx, r12, r13, r14, r15, rax, r9, r10, r11; /* what CFI rules may name */
+    uint64_t stack_high;    /* end of the thread's stack */
+    uint64_t hijacked_return, hijacked_slot; /* two words of the Thread object, or 0 */
+    uint32_t flags;
+    uint32_t overrun;
+    uint32_t stack_bytes;
+    uint32_t reserved;
+    uint8_t stack[]; /* from rsp upward */
+};
+
+/* ---- set-up, loop thread or callbacks; not signal-safe ---- */
+
+/* Maps and pre-faults the ring (private memory, MADV_DONTFORK) and the slot table. Idempotent. */
+int clp_capture_init(size_t ring_bytes, uint32_t max_threads) CLP_MUST_USE;
+/* The oldest complete capture, or NULL. Stays valid until released. Loop thread only. */
+const struct clp_capture *clp_capture_peek(void);
+void clp_capture_release(const struct clp_capture *c);
+/* Losses since start: {ring full, re-entered}. */
+uint64_t clp_capture_lost_full(void);
+uint64_t clp_capture_lost_reentry(void);
+struct clp_thread_slot *clp_capture_slot(uint32_t index);
+size_t clp_capture_bytes(void);
+
+/* Mean interval of the jittered one-shot timers (interval/2 .. interval*3/2). 0 = do not re-arm. */
+void clp_capture_set_interval(uint64_t mean_ns);
+/* Offset of the hijack pair in the Thread object once learnt; 0 = do not copy. */
+void clp_capture_set_hijack_offset(uint32_t offset);
+
+/* Shares the runtime's activation signal (SIGRTMIN): keeps its flags and mask, chains everything
+ * that is not ours.  Returns 0; -EOPNOTSUPP when the runtime's SIGSEGV mask does not hold the signal
+ * (sampling stays off: facts in docs/decisions.md). Idempotent. */
+int clp_signal_install(void) CLP_MUST_USE;
+/* Restores the old action if ours is still the current one; else stays chained and inert. */
+void clp_signal_uninstall(void);
+/* The enable word: 0 in a forked child by MADV_WIPEONFORK. The handler does nothing unless it is set. */
+void clp_capture_enable(bool on);
+bool clp_capture_enabled(void);
+
+/* ---- handler ---- */
+void clp_capture_handler(int sig, siginfo_t *info, void *ucontext);
+
+/* Timer tag: sigev_value.sival_ptr of our timers is this value for a slot and its generation. */
+uint64_t clp_capture_tag(uint32_t slot, uint32_t generation);
+
+#endif

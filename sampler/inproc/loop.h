@@ -1,0 +1,29 @@
+/* The library's one native thread: serves readers, drains captures, walks, writes to the rings. */
+#ifndef CLP_SAMPLER_INPROC_LOOP_H
+#define CLP_SAMPLER_INPROC_LOOP_H
+
+#include "base/core/core.h"
+#include "wire/wire.h"
+
+/* What the loop asks of the CLR side (entry.c); plain functions so that tests can run the loop without
+ * a runtime. */
+struct clp_loop_runtime {
+    void (*enumerate)(void);     /* existing threads, modules, bodies; once, on the loop thread */
+    void (*request_detach)(void); /* RequestProfilerDetach */
+    uint16_t major, minor, patch;
+};
+
+/* Starts the thread (all signals blocked, name "clrpulse", its own fd table where
+ * close_range(UNSHARE) is allowed). Idempotent. 0 or -errno. */
+int clp_loop_start(const struct clp_loop_runtime *runtime) CLP_MUST_USE;
+/* A reader was announced by an attach; any thread. The loop connects to its socket. */
+int clp_loop_add_reader(const struct clp_attach_data *data) CLP_MUST_USE;
+/* ProfilerAttachComplete / runtime ready: enumeration may begin. Any thread. */
+void clp_loop_runtime_ready(void);
+/* Process shuts down: flush to the readers within `budget_ns` (100 ms), then stop. Any thread. */
+void clp_loop_shutdown(uint64_t budget_ns);
+/* Detach succeeded: timers deleted, ring drained, signal restored, thread ended. Any thread but the
+ * loop's own; returns when the library is dormant. */
+void clp_loop_stop(void);
+
+#endif

@@ -1,0 +1,67 @@
+/* Threads of the process: who they are, their CPU clocks, their timers.
+ *
+ * Managed threads are told by callbacks, the runtime's own and foreign threads are found in
+ * /proc/self/task.  All functions run on the loop thread unless marked.  Accounting: `accounted_ns`
+ * is the part of a thread's CPU clock that has been emitted to the readers; the sum over all threads
+ * plus [short-lived threads] equals the process clock. */
+#ifndef CLP_SAMPLER_INPROC_THREADS_H
+#define CLP_SAMPLER_INPROC_THREADS_H
+
+#include "base/core/core.h"
+#include "sampler/inproc/capture.h"
+#include "wire/wire.h"
+
+struct clp_thread {
+    uint32_t thread_id; /* wire number, never reused */
+    uint32_t slot;      /* index in the slot table */
+    int32_t tid;
+    uint32_t kind;         /* enum clp_thread_kind */
+    uint64_t clr_thread;   /* ThreadID or 0 */
+    uint64_t accounted_ns; /* CPU clock up to which samples were emitted */
+    uint64_t seen_ns;      /* CPU clock at the last scan */
+    uint64_t moved_at_ns;  /* CLOCK_MONOTONIC when the clock last moved */
+    uint32_t name_version; /* bumped when the name changes; readers re-send the THREAD record */
+    bool alive;
+    char name[128]; /* UTF-8, cut on a character boundary; full managed name, else comm */
+};
+
+/* What a scan or an accounting step finds; implemented by the loop (readers.c), which turns it into
+ * wire samples. `special` 0 with nframes 0 means: weight for the stack of the thread's last sample. */
+struct clp_threads_sink {
+    void *user;
+    void (*time)(void *user, const struct clp_thread *t, enum clp_special special, uint64_t cpu_ns,
+                 uint64_t time_ns);
+};
+
+int clp_threads_init(uint32_t max_threads, const struct clp_threads_sink *sink) CLP_MUST_USE;
+
+/* From runtime callbacks, any thread. Never block beyond a leaf lock; no runtime call inside. */
+void clp_threads_assigned(uint64_t clr_thread, int32_t tid); /* on the thread itself, or at enumeration */
+void clp_threads_destroyed(uint64_t clr_thread);
+void clp_threads_named(uint64_t clr_thread, const uint16_t *utf16, size_t units);
+
+/* Sampling on: timers for active threads with this mean interval, baseline of all clocks = now.
+ * Off: all timers deleted. */
+void clp_threads_start(uint64_t interval_ns, bool native_stacks);
+void clp_threads_stop(void);
+
+/* One pass over /proc/self/task: new and ended threads, clocks, timers within the budget of the signal
+ * quota, CPU of threads without timers, [short-lived threads]. Returns ns until the next pass is due. */
+uint64_t clp_threads_scan(uint64_t now_ns);
+
+/* CPU time since the last sample of the capture's thread, split: *ret_value for its stack, the part
+ * beyond three intervals goes to the sink as SIGNALS_BLOCKED. NULL when the thread is unknown
+ * (slot reused). Also teaches the stack bounds for CLP_CAPTURE_NO_BOUNDS (then *ret_value = 0: not a
+ * sample, the time stays with the next one). */
+struct clp_thread *clp_threads_account(const struct clp_capture *c, uint64_t *ret_value);
+
+/* Emits what every thread has used since its last sample, so that all sums equal the clocks now. */
+void clp_threads_flush(uint64_t now_ns);
+
+struct clp_thread *clp_threads_by_slot(uint32_t slot);
+uint32_t clp_threads_count(void);
+uint32_t clp_threads_timers(void);
+uint64_t clp_threads_quota_refused(void);
+size_t clp_threads_bytes(void);
+
+#endif

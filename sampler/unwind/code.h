@@ -1,0 +1,72 @@
+/* What the unwinder needs to know of a piece of code, and how it asks.
+ *
+ * Everything in this folder is malloc-free (memory comes from a clp_arena or from the caller), takes
+ * no lock, and runs on the library's one native thread, in the agent and in tests - never in a
+ * signal handler. */
+#ifndef CLP_SAMPLER_UNWIND_CODE_H
+#define CLP_SAMPLER_UNWIND_CODE_H
+
+#include "base/core/core.h"
+
+#include <stdbool.h>
+
+/* x86-64 registers that unwind rules may name. Index = DWARF number for the first 16. */
+enum { CLP_REG_RAX, CLP_REG_RDX, CLP_REG_RCX, CLP_REG_RBX, CLP_REG_RSI, CLP_REG_RDI, CLP_REG_RBP,
+       CLP_REG_RSP, CLP_REG_R8, CLP_REG_R9, CLP_REG_R10, CLP_REG_R11, CLP_REG_R12, CLP_REG_R13,
+       CLP_REG_R14, CLP_REG_R15, CLP_REG_RIP, CLP_REG_COUNT };
+
+struct clp_regs {
+    uint64_t r[CLP_REG_COUNT];
+};
+
+/* How a managed body keeps its frame: decoded once per body from its prologue (JIT code) or from the
+ * R2R image's UNWIND_INFO. */
+enum clp_frame_base {
+    CLP_BASE_RSP = 1, /* frameless: CFA = rsp + frame_bytes + 8 after the prologue */
+    CLP_BASE_RBP = 2, /* rbp points at the saved rbp: CFA = rbp + 16 after the prologue */
+};
+
+struct clp_managed_frame {
+    uint8_t base;          /* enum clp_frame_base */
+    uint8_t prologue_bytes; /* code bytes until the frame stands */
+    uint8_t push_count;    /* pushes in the prologue, rbp included */
+    bool osr;              /* the prologue copies the Tier-0 frame's rbp: needs the OSR repair */
+    bool funclet;          /* R2R only: a catch/filter/finally body, runs on its parent's rbp */
+    bool exact;            /* false: the prologue was not recognised; base is a guess */
+    uint32_t frame_bytes;  /* pushes * 8 + allocation; for rbp frames: what lies below the saved rbp */
+    uint32_t lea_disp;     /* N of `lea rbp,[rsp+N]`; 0 for `mov rbp,rsp` */
+};
+
+/* Decodes the first bytes of a JIT-compiled body. Source of the shapes: RyuJIT's genFnProlog for
+ * x64 SysV; counts in docs/decisions.md. Always fills *ret (exact=false when in doubt). */
+void clp_prologue_decode(const uint8_t *code, size_t len, struct clp_managed_frame *ret);
+
+enum clp_code_kind {
+    CLP_CODE_UNKNOWN = 0, /* not executable or not known at all */
+    CLP_CODE_MANAGED = 1, /* a JIT or R2R body */
+    CLP_CODE_NATIVE = 2,  /* inside an ELF image */
+    CLP_CODE_STUB = 3,    /* executable, no file, no known method: precode, thunk, copied helper */
+};
+
+struct clp_native_table; /* compact .eh_frame of one image, native.h */
+
+struct clp_code {
+    uint8_t kind;   /* enum clp_code_kind */
+    uint32_t id;    /* MANAGED: body id; NATIVE: image id */
+    uint32_t method_key; /* MANAGED: equal for all bodies (tiers, OSR) of one method; never 0 */
+    uint64_t start; /* MANAGED: first byte of the body; NATIVE: bias (run-time minus link-time) */
+    uint64_t end;   /* MANAGED: past the last byte */
+    struct clp_managed_frame frame;        /* MANAGED */
+    const struct clp_native_table *native; /* NATIVE; NULL when the file could not be read */
+};
+
+/* Supplied by the user of the walker (the library's code tables, or a test). */
+struct clp_code_source {
+    void *user;
+    /* Fills *ret for the code that held `ip` at `time_ns`; kind UNKNOWN when there is none. */
+    void (*find)(void *user, uint64_t ip, uint64_t time_ns, struct clp_code *ret);
+    /* Copies code bytes without risk (process_vm_readv); bytes copied, may be short, or <0. */
+    int64_t (*read)(void *user, uint64_t address, void *buf, size_t len);
+};
+
+#endif

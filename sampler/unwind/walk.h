@@ -1,0 +1,64 @@
+/* The stack walk over a captured copy: native and managed frames in their true order.
+ *
+ * Exact, or says that it is not: a walk that cannot go on ends with INCOMPLETE; it never guesses a
+ * caller.  Order of the rules per frame: see docs/unwinding.md. */
+#ifndef CLP_SAMPLER_UNWIND_WALK_H
+#define CLP_SAMPLER_UNWIND_WALK_H
+
+#include "sampler/unwind/code.h"
+#include "sampler/unwind/native.h"
+
+#define CLP_WALK_FRAMES_MAX 2048
+
+struct clp_walk_input {
+    struct clp_regs regs;        /* rip, rsp, rbp at least */
+    struct clp_stack_view stack; /* copy of [rsp, rsp+n) */
+    uint64_t stack_top;          /* end of the thread's stack; the copy may end before it */
+    uint64_t time_ns;            /* CLOCK_MONOTONIC of the capture, to choose the code body */
+    /* The thread's hijack pair, copied at capture: true return address, and the stack slot that it was
+     * taken from; both 0 when unknown or not hijacked. */
+    uint64_t hijacked_return, hijacked_slot;
+    bool leaf_is_caller; /* rip is a return address (signal-free captures) */
+};
+
+enum clp_walk_kind {
+    CLP_WALK_MANAGED = 1,
+    CLP_WALK_NATIVE = 2,
+    CLP_WALK_STUB = 3,
+    CLP_WALK_UNKNOWN = 4,
+    CLP_WALK_HIJACKED_CALLER = 5, /* the frame behind a hijacked return address is not known */
+};
+
+struct clp_walk_frame {
+    uint64_t address; /* to look up: rip for leaves, return address - 1 for callers */
+    uint64_t cfa;     /* stack pointer after return, for comparison and the next frame; 0 unknown */
+    uint32_t id;      /* body or image id */
+    uint8_t kind;     /* enum clp_walk_kind */
+    uint64_t base;    /* body start, or image bias: address - base = offset */
+};
+
+enum {
+    CLP_WALK_INCOMPLETE = 1 << 0, /* ended before the root */
+    CLP_WALK_TRUNCATED = 1 << 1,  /* more frames than asked for, or the copy ended (stack_top beyond) */
+    CLP_WALK_REPAIRED = 1 << 2,   /* a hijacked return address was repaired */
+    CLP_WALK_GC_WAIT = 1 << 3,    /* the thread waits inside a GC suspension */
+    CLP_WALK_OSR = 1 << 4,
+};
+
+struct clp_walk_result {
+    uint32_t count;
+    uint32_t flags;
+};
+
+/* The address of the runtime's hijack stub (OnHijackTripThread), learnt once: a return address that
+ * equals an FDE's first byte is it. 0 = not yet seen; the walk stores it. */
+struct clp_walk_state {
+    uint64_t hijack_stub;
+};
+
+/* Walks and fills frames[0..cap), leaf first. Adjacent OSR/Tier-0 frames of one method are one. */
+void clp_walk(const struct clp_code_source *code, struct clp_walk_state *state,
+              const struct clp_walk_input *in, struct clp_walk_frame *frames, uint32_t cap,
+              struct clp_walk_result *ret);
+
+#endif

@@ -1,0 +1,305 @@
+/* The contract between libclrpulse.so (in the target) and a reader (agent, record).
+ *
+ * Two channels per reader:
+ *  - a Unix SOCK_SEQPACKET socket for a hand-shake and a few commands (struct clp_msg_*);
+ *  - a shared memory object, made, sized and sealed by the reader (memfd, F_SEAL_SHRINK | GROW) and
+ *    handed over with SCM_RIGHTS: one header page, then a byte ring written by the library's one
+ *    thread and read by the reader (struct clp_rec_*).
+ *
+ * Trust: the reader may be root and the target hostile.  The reader copies what it reads, then
+ * checks it (wire/reader.h); it never follows an offset out of the ring.  The library trusts the
+ * reader as far as the runtime already does (whoever may send AttachProfiler owns the process).
+ *
+ * Everything is little-endian; the layouts are drawn in docs/wire.md and pinned below. */
+#ifndef CLP_WIRE_WIRE_H
+#define CLP_WIRE_WIRE_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
+#define CLP_WIRE_VERSION 1u
+#define CLP_WIRE_HEADER_BYTES 4096u
+#define CLP_WIRE_RING_MIN_BYTES (64u << 10)
+#define CLP_WIRE_RING_MAX_BYTES (64u << 20)
+#define CLP_WIRE_RECORD_MAX_BYTES (64u << 10)
+#define CLP_WIRE_FRAMES_MAX 4096u
+
+/* ---- shared memory ------------------------------------------------------------------------- */
+
+/* Counters of what the library did for this reader since it joined; written by the library's thread
+ * only. One table makes the enum, `status`, the profile's comment and the manual. */
+enum clp_counter {
+#define CLP_COUNTER(id, name, unit, text) CLP_CTR_##id,
+#include "wire/counters.def"
+#undef CLP_COUNTER
+    CLP_CTR_COUNT
+};
+
+struct clp_wire_header {
+    uint64_t magic; /* reader writes it last */
+    uint32_t version;
+    uint32_t ring_bytes; /* power of two; the ring starts at CLP_WIRE_HEADER_BYTES */
+    uint64_t reserved0[6];
+
+    /* Written by the library. Byte positions count up for ever; position p lies at p % ring_bytes. */
+    _Atomic uint64_t head;         /* end of the last complete record; release */
+    _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the library thread's last round */
+    uint64_t reserved1[6];
+
+    /* Written by the reader. */
+    _Atomic uint64_t tail; /* start of the first record not yet read; release */
+    uint64_t reserved2[7];
+
+    _Atomic uint64_t counters[64]; /* indexed by enum clp_counter */
+};
+static_assert(sizeof(struct clp_wire_header) == 64 * 3 + 64 * 8, "drawn in docs/wire.md");
+static_assert(sizeof(struct clp_wire_header) <= CLP_WIRE_HEADER_BYTES, "one page");
+static_assert(CLP_CTR_COUNT <= 64, "room for counters");
+
+/* ---- records ------------------------------------------------------------------------------- */
+
+/* A record starts at a multiple of 8, is a multiple of 8 long and never wraps: CLP_REC_PAD fills the
+ * end of the ring. Text fields: u16 length in the fixed part, bytes (UTF-8, no NUL) after it, in the
+ * order of the lengths, zero padding at the end. */
+enum clp_rec_type {
+    CLP_REC_PAD = 1,    /* skip */
+    CLP_REC_IMAGE = 2,  /* an ELF or managed module; before its first use */
+    CLP_REC_METHOD = 3, /* a managed method */
+    CLP_REC_BODY = 4,   /* one piece of compiled code of a method */
+    CLP_REC_THREAD = 5, /* a thread, or its new name: the later one wins */
+    CLP_REC_SAMPLE = 6,
+    CLP_REC_MARK = 7, /* answer to CLP_MSG_FLUSH: all that happened before it is in the ring */
+};
+
+struct clp_rec {
+    uint32_t size; /* whole record in bytes, this header included */
+    uint16_t type; /* enum clp_rec_type */
+    uint16_t count; /* samples: number of frames; else 0 */
+};
+static_assert(sizeof(struct clp_rec) == 8, "drawn in docs/wire.md");
+
+enum clp_image_kind {
+    CLP_IMAGE_ELF = 1,
+    CLP_IMAGE_MANAGED = 2, /* a PE file (R2R or IL); path as the runtime knows it */
+    CLP_IMAGE_MEMORY = 3,  /* a managed module without a file: Reflection.Emit, Load(byte[]) */
+    CLP_IMAGE_VDSO = 4,
+};
+
+struct clp_rec_image {
+    struct clp_rec rec;
+    uint32_t image_id; /* from 1; never reused within a library's life */
+    uint16_t kind;     /* enum clp_image_kind */
+    uint16_t build_id_len;
+    uint64_t start, end; /* mapped range at definition time; for people and pprof mappings */
+    uint64_t bias;       /* ELF: run-time address minus link-time address */
+    uint64_t file_offset; /* of `start` in the file */
+    uint16_t path_len;
+    uint16_t reserved[3];
+    /* build_id bytes, then path */
+};
+static_assert(sizeof(struct clp_rec_image) == 56, "drawn in docs/wire.md");
+
+enum {
+    CLP_METHOD_OVERLOADED = 1 << 0, /* its type has another method of that name */
+    CLP_METHOD_DYNAMIC = 1 << 1,    /* LCG: DynamicMethod, compiled expression, compiled regex */
+    CLP_METHOD_STUB = 1 << 2,       /* IL stub */
+    CLP_METHOD_NAME_CUT = 1 << 3,
+};
+
+/* Names are raw, as metadata has them; sampler/symbols makes them readable.
+ *   type      "Ns.Outer`1+Inner", empty for dynamic and global methods
+ *   name      "Method", ".ctor", "MoveNext"
+ *   type_args "System.Int32,System.Collections.Generic.List`1[System.String]" of the type, may be empty
+ *   method_args  the same for the method's own generic arguments
+ *   signature "System.Int32,System.String[],System.Byte&,!0,!!0": parameter types, no return type */
+struct clp_rec_method {
+    struct clp_rec rec;
+    uint32_t method_id;
+    uint32_t image_id; /* its module */
+    uint32_t token;    /* mdMethodDef, 0 for dynamic methods */
+    uint16_t flags;
+    uint16_t type_len, name_len, type_args_len, method_args_len, signature_len;
+    /* texts */
+};
+static_assert(sizeof(struct clp_rec_method) == 32, "drawn in docs/wire.md");
+
+enum {
+    CLP_BODY_R2R = 1 << 0, /* precompiled */
+    CLP_BODY_OSR = 1 << 1,
+};
+
+struct clp_rec_body {
+    struct clp_rec rec;
+    uint32_t body_id;
+    uint32_t method_id;
+    uint64_t start; /* address */
+    uint32_t code_bytes;
+    uint32_t flags;
+};
+static_assert(sizeof(struct clp_rec_body) == 32, "drawn in docs/wire.md");
+
+enum clp_thread_kind {
+    CLP_THREAD_MANAGED = 1, /* has a Thread object */
+    CLP_THREAD_RUNTIME = 2, /* the runtime's own native threads: GC, tiering, diagnostics */
+    CLP_THREAD_NATIVE = 3,  /* everything else */
+    CLP_THREAD_OURS = 4,    /* the library's one thread */
+    CLP_THREAD_PROCESS = 5, /* stands for the whole process: [short-lived threads] */
+};
+
+struct clp_rec_thread {
+    struct clp_rec rec;
+    uint32_t thread_id; /* the library's number, never reused (tids are) */
+    int32_t tid;        /* in the target's pid namespace */
+    uint32_t kind;      /* enum clp_thread_kind */
+    uint16_t name_len;
+    uint16_t reserved;
+    /* name */
+};
+static_assert(sizeof(struct clp_rec_thread) == 24, "drawn in docs/wire.md");
+
+enum clp_sample_kind {
+    CLP_SAMPLE_CPU = 1, /* value: CPU nanoseconds */
+};
+
+enum {
+    CLP_SAMPLE_TRUNCATED = 1 << 0,     /* the root part of the stack is missing */
+    CLP_SAMPLE_IN_EXCEPTION = 1 << 1,  /* SIGSEGV was blocked: inside hardware exception handling */
+    CLP_SAMPLE_GC_WAIT = 1 << 2,       /* waits for a garbage collection */
+    CLP_SAMPLE_NO_STACK = 1 << 3,      /* time that is known without a stack; frames say why */
+    CLP_SAMPLE_INCOMPLETE = 1 << 4,    /* the walk ended before a thread's root */
+};
+
+struct clp_rec_sample {
+    struct clp_rec rec; /* count = frames */
+    uint64_t time_ns;   /* CLOCK_MONOTONIC */
+    int64_t value;      /* kind's unit */
+    int64_t value2;     /* second value of the kind, or 0 */
+    uint32_t thread_id;
+    uint16_t kind;
+    uint16_t flags;
+    /* uint64_t frames[count], leaf first */
+};
+static_assert(sizeof(struct clp_rec_sample) == 40, "drawn in docs/wire.md");
+
+struct clp_rec_mark {
+    struct clp_rec rec;
+    uint64_t flush_id;
+    uint64_t time_ns;
+};
+static_assert(sizeof(struct clp_rec_mark) == 24, "drawn in docs/wire.md");
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+/* kind (4 bits) | id (28 bits) | offset (32 bits).  The offset is that of the address to look up: the
+ * interrupted instruction itself for a leaf, return address minus one for every caller. */
+enum clp_frame_kind {
+    CLP_FRAME_MANAGED = 1, /* id = body_id, offset from the body's start */
+    CLP_FRAME_NATIVE = 2,  /* id = image_id, offset = link-time address */
+    CLP_FRAME_SPECIAL = 3, /* id = enum clp_special */
+    CLP_FRAME_UNKNOWN = 4, /* code that belongs to nothing known; id = 0 */
+};
+
+/* Frames that are words; the texts are in wire/specials.def, shown in brackets. */
+enum clp_special {
+    CLP_SPECIAL_NONE = 0,
+#define CLP_SPECIAL(id, text) CLP_SPECIAL_##id,
+#include "wire/specials.def"
+#undef CLP_SPECIAL
+    CLP_SPECIAL_COUNT
+};
+
+static inline uint64_t clp_frame_make(enum clp_frame_kind kind, uint32_t id, uint32_t offset)
+{
+    return ((uint64_t)kind << 60) | ((uint64_t)(id & 0x0fffffffu) << 32) | offset;
+}
+static inline enum clp_frame_kind clp_frame_kind(uint64_t frame)
+{
+    return (enum clp_frame_kind)(frame >> 60);
+}
+static inline uint32_t clp_frame_id(uint64_t frame)
+{
+    return (uint32_t)(frame >> 32) & 0x0fffffffu;
+}
+static inline uint32_t clp_frame_offset(uint64_t frame)
+{
+    return (uint32_t)frame;
+}
+
+/* ---- attach data and socket messages ------------------------------------------------------- */
+
+#define CLP_NONCE_BYTES 16
+#define CLP_SOCKET_PATH_MAX 104 /* fits sockaddr_un */
+
+/* The client data of AttachProfiler, and, as "CLRPULSE_ATTACH=<hex of this struct>", the environment
+ * of a process started under clrpulse.  Each attach announces one reader: an attach that finds the
+ * library already active hands it the new reader and answers 0x80131375 (cancel activation), which
+ * the reader takes for success. */
+struct clp_attach_data {
+    uint64_t magic; /* CLP_WIRE_MAGIC */
+    uint32_t version;
+    uint32_t flags; /* 0 */
+    uint8_t library_nonce[CLP_NONCE_BYTES]; /* the library shows it to the reader */
+    uint8_t reader_nonce[CLP_NONCE_BYTES];  /* the reader shows it to the library */
+    char socket_path[CLP_SOCKET_PATH_MAX];  /* as the target sees it, NUL-terminated */
+};
+static_assert(sizeof(struct clp_attach_data) == 152, "drawn in docs/wire.md");
+
+enum clp_msg_type {
+    CLP_MSG_HELLO = 1,    /* library -> reader, first */
+    CLP_MSG_WELCOME = 2,  /* reader -> library, with the memfd */
+    CLP_MSG_SETTINGS = 3, /* reader -> library, at any time after WELCOME */
+    CLP_MSG_FLUSH = 4,    /* reader -> library: account for everything up to now, then CLP_REC_MARK */
+    CLP_MSG_BYE = 5,      /* reader -> library: leaves; a closed socket means the same without flags */
+    CLP_MSG_REFUSED = 6,  /* library -> reader: reason, then closes */
+};
+
+struct clp_msg {
+    uint32_t size; /* whole message */
+    uint16_t type;
+    uint16_t flags;
+};
+
+enum { CLP_BYE_DETACH_IF_LAST = 1 }; /* clp_msg.flags of BYE */
+
+struct clp_msg_hello {
+    struct clp_msg msg;
+    uint64_t magic;
+    uint32_t version;
+    uint32_t pid; /* in the target's namespace */
+    uint8_t library_nonce[CLP_NONCE_BYTES];
+    uint16_t runtime_major, runtime_minor, runtime_patch, reserved;
+    uint64_t flags; /* 0 */
+    char library_version[32];
+};
+static_assert(sizeof(struct clp_msg_hello) == 88, "drawn in docs/wire.md");
+
+struct clp_settings {
+    uint32_t sample_kinds; /* bit (1 << enum clp_sample_kind) */
+    uint32_t flags;        /* enum below */
+    uint64_t cpu_interval_ns; /* mean; 1 ms .. 1 s */
+    uint64_t reserved[6];
+};
+enum { CLP_SETTINGS_NATIVE_STACKS = 1 }; /* also sample threads that are not the runtime's */
+static_assert(sizeof(struct clp_settings) == 64, "drawn in docs/wire.md");
+
+struct clp_msg_welcome {
+    struct clp_msg msg;
+    uint8_t reader_nonce[CLP_NONCE_BYTES];
+    struct clp_settings settings;
+};
+struct clp_msg_settings {
+    struct clp_msg msg;
+    struct clp_settings settings;
+};
+struct clp_msg_flush {
+    struct clp_msg msg;
+    uint64_t flush_id;
+};
+struct clp_msg_refused {
+    struct clp_msg msg;
+    char reason[120]; /* a sentence */
+};
+
+#endif

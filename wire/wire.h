@@ -2,9 +2,9 @@
  *
  * Two channels per reader:
  *  - a Unix SOCK_SEQPACKET socket for a hand-shake and a few commands (struct clp_msg_*);
- *  - a shared memory object, made, sized and sealed by the reader (memfd, F_SEAL_SHRINK | GROW) and
+ *  - a shared memory object, made, sized, allocated and sealed by the reader (wire/memory.h) and
  *    handed over with SCM_RIGHTS: one header page, then a byte ring written by the library's one
- *    thread and read by the reader (struct clp_rec_*).
+ *    thread (wire/ring.h) and read by the reader (wire/reader.h; struct clp_rec_*).
  *
  * Trust: the reader may be root and the target hostile.  The reader copies what it reads, then
  * checks it (wire/reader.h); it never follows an offset out of the ring.  The library trusts the
@@ -16,15 +16,21 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
 #define CLP_WIRE_VERSION 1u
 #define CLP_WIRE_HEADER_BYTES 4096u
-#define CLP_WIRE_RING_MIN_BYTES (64u << 10)
+/* Four of the largest records: a record that does not fit before the ring's end and the padding in
+ * front of it never fill the ring by themselves. */
+#define CLP_WIRE_RING_MIN_BYTES (256u << 10)
 #define CLP_WIRE_RING_MAX_BYTES (64u << 20)
 #define CLP_WIRE_RECORD_MAX_BYTES (64u << 10)
 #define CLP_WIRE_FRAMES_MAX 4096u
+#define CLP_WIRE_ID_MAX 0x0fffffffu     /* image, method and body ids: what a frame can carry */
+#define CLP_WIRE_VALUE_MAX (1ll << 53)  /* of one sample; 104 days in nanoseconds */
+#define CLP_WIRE_BUILD_ID_MAX 32u
 
 /* ---- shared memory ------------------------------------------------------------------------- */
 
@@ -57,6 +63,9 @@ struct clp_wire_header {
 static_assert(sizeof(struct clp_wire_header) == 64 * 3 + 64 * 8, "drawn in docs/wire.md");
 static_assert(sizeof(struct clp_wire_header) <= CLP_WIRE_HEADER_BYTES, "one page");
 static_assert(CLP_CTR_COUNT <= 64, "room for counters");
+static_assert(offsetof(struct clp_wire_header, head) == 64, "writer's cache line");
+static_assert(offsetof(struct clp_wire_header, tail) == 128, "reader's cache line");
+static_assert(offsetof(struct clp_wire_header, counters) == 192, "drawn in docs/wire.md");
 
 /* ---- records ------------------------------------------------------------------------------- */
 
@@ -71,6 +80,7 @@ enum clp_rec_type {
     CLP_REC_THREAD = 5, /* a thread, or its new name: the later one wins */
     CLP_REC_SAMPLE = 6,
     CLP_REC_MARK = 7, /* answer to CLP_MSG_FLUSH: all that happened before it is in the ring */
+    CLP_REC_TYPE_COUNT
 };
 
 struct clp_rec {
@@ -89,7 +99,7 @@ enum clp_image_kind {
 
 struct clp_rec_image {
     struct clp_rec rec;
-    uint32_t image_id; /* from 1; never reused within a library's life */
+    uint32_t image_id; /* from 1 to CLP_WIRE_ID_MAX; never reused within a library's life */
     uint16_t kind;     /* enum clp_image_kind */
     uint16_t build_id_len;
     uint64_t start, end; /* mapped range at definition time; for people and pprof mappings */
@@ -102,16 +112,25 @@ struct clp_rec_image {
 static_assert(sizeof(struct clp_rec_image) == 56, "drawn in docs/wire.md");
 
 enum {
-    CLP_METHOD_OVERLOADED = 1 << 0, /* its type has another method of that name */
+    /* Its type has another method of that name. For what a compiler made from a method M (`<M>d__1`,
+     * `<M>b__1_0`, `<M>g__L|1_0`): the type that M was written in has another method M. */
+    CLP_METHOD_OVERLOADED = 1 << 0,
     CLP_METHOD_DYNAMIC = 1 << 1,    /* LCG: DynamicMethod, compiled expression, compiled regex */
     CLP_METHOD_STUB = 1 << 2,       /* IL stub */
     CLP_METHOD_NAME_CUT = 1 << 3,
+    /* Of a method whose type is a state machine: the type implements IAsyncStateMachine; or
+     * System.Collections.IEnumerator or IAsyncEnumerator`1. An async iterator has both. By name
+     * alone they look the same (`<M>d__1.MoveNext`). */
+    CLP_METHOD_ASYNC = 1 << 4,
+    CLP_METHOD_ITERATOR = 1 << 5,
 };
 
 /* Names are raw, as metadata has them; sampler/symbols makes them readable.
  *   type      "Ns.Outer`1+Inner", empty for dynamic and global methods
  *   name      "Method", ".ctor", "MoveNext"
  *   type_args "System.Int32,System.Collections.Generic.List`1[System.String]" of the type, may be empty
+ *             An argument of code that is shared by all reference types is "System.__Canon", with the
+ *             parameter's name from metadata where it is known: "System.__Canon:TKey".
  *   method_args  the same for the method's own generic arguments
  *   signature "System.Int32,System.String[],System.Byte&,!0,!!0": parameter types, no return type */
 struct clp_rec_method {
@@ -132,8 +151,8 @@ enum {
 
 struct clp_rec_body {
     struct clp_rec rec;
-    uint32_t body_id;
-    uint32_t method_id;
+    uint32_t body_id;   /* from 1; never reused */
+    uint32_t method_id; /* defined before */
     uint64_t start; /* address */
     uint32_t code_bytes;
     uint32_t flags;
@@ -150,7 +169,7 @@ enum clp_thread_kind {
 
 struct clp_rec_thread {
     struct clp_rec rec;
-    uint32_t thread_id; /* the library's number, never reused (tids are) */
+    uint32_t thread_id; /* the library's number, from 1, never reused (tids are) */
     int32_t tid;        /* in the target's pid namespace */
     uint32_t kind;      /* enum clp_thread_kind */
     uint16_t name_len;
@@ -163,12 +182,17 @@ enum clp_sample_kind {
     CLP_SAMPLE_CPU = 1, /* value: CPU nanoseconds */
 };
 
+/* A sample without frames (count 0) adds its value to the stack of the last sample with frames and
+ * of the same kind that this ring holds of the same thread.  There always is one: the library
+ * writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of a thread's clock at a
+ * flush or at its end accounted for without the stack being sent again. */
 enum {
     CLP_SAMPLE_TRUNCATED = 1 << 0,     /* the root part of the stack is missing */
     CLP_SAMPLE_IN_EXCEPTION = 1 << 1,  /* SIGSEGV was blocked: inside hardware exception handling */
     CLP_SAMPLE_GC_WAIT = 1 << 2,       /* waits for a garbage collection */
     CLP_SAMPLE_NO_STACK = 1 << 3,      /* time that is known without a stack; frames say why */
     CLP_SAMPLE_INCOMPLETE = 1 << 4,    /* the walk ended before a thread's root */
+    CLP_SAMPLE_FLAGS_ALL = (1 << 5) - 1,
 };
 
 struct clp_rec_sample {
@@ -185,8 +209,8 @@ static_assert(sizeof(struct clp_rec_sample) == 40, "drawn in docs/wire.md");
 
 struct clp_rec_mark {
     struct clp_rec rec;
-    uint64_t flush_id;
-    uint64_t time_ns;
+    uint64_t flush_id; /* of the FLUSH that it answers; 0 = the library's last words */
+    uint64_t time_ns;  /* CLOCK_MONOTONIC up to which all CPU clocks are accounted for */
 };
 static_assert(sizeof(struct clp_rec_mark) == 24, "drawn in docs/wire.md");
 
@@ -198,7 +222,7 @@ enum clp_frame_kind {
     CLP_FRAME_MANAGED = 1, /* id = body_id, offset from the body's start */
     CLP_FRAME_NATIVE = 2,  /* id = image_id, offset = link-time address */
     CLP_FRAME_SPECIAL = 3, /* id = enum clp_special */
-    CLP_FRAME_UNKNOWN = 4, /* code that belongs to nothing known; id = 0 */
+    CLP_FRAME_UNKNOWN = 4, /* code that belongs to nothing known; id = 0, offset = 0 */
 };
 
 /* Frames that are words; the texts are in wire/specials.def, shown in brackets. */
@@ -253,6 +277,7 @@ enum clp_msg_type {
     CLP_MSG_FLUSH = 4,    /* reader -> library: account for everything up to now, then CLP_REC_MARK */
     CLP_MSG_BYE = 5,      /* reader -> library: leaves; a closed socket means the same without flags */
     CLP_MSG_REFUSED = 6,  /* library -> reader: reason, then closes */
+    CLP_MSG_TYPE_COUNT
 };
 
 struct clp_msg {
@@ -278,10 +303,12 @@ static_assert(sizeof(struct clp_msg_hello) == 88, "drawn in docs/wire.md");
 struct clp_settings {
     uint32_t sample_kinds; /* bit (1 << enum clp_sample_kind) */
     uint32_t flags;        /* enum below */
-    uint64_t cpu_interval_ns; /* mean; 1 ms .. 1 s */
+    uint64_t cpu_interval_ns; /* mean; clamped to 1 ms .. 1 s; the smallest of all readers counts */
     uint64_t reserved[6];
 };
 enum { CLP_SETTINGS_NATIVE_STACKS = 1 }; /* also sample threads that are not the runtime's */
+#define CLP_CPU_INTERVAL_MIN_NS 1000000ull
+#define CLP_CPU_INTERVAL_MAX_NS 1000000000ull
 static_assert(sizeof(struct clp_settings) == 64, "drawn in docs/wire.md");
 
 struct clp_msg_welcome {
@@ -289,17 +316,22 @@ struct clp_msg_welcome {
     uint8_t reader_nonce[CLP_NONCE_BYTES];
     struct clp_settings settings;
 };
+static_assert(sizeof(struct clp_msg_welcome) == 88, "drawn in docs/wire.md");
 struct clp_msg_settings {
     struct clp_msg msg;
     struct clp_settings settings;
 };
+static_assert(sizeof(struct clp_msg_settings) == 72, "drawn in docs/wire.md");
 struct clp_msg_flush {
     struct clp_msg msg;
-    uint64_t flush_id;
+    uint64_t flush_id; /* the reader's number, not 0 */
 };
+static_assert(sizeof(struct clp_msg_flush) == 16, "drawn in docs/wire.md");
 struct clp_msg_refused {
     struct clp_msg msg;
-    char reason[120]; /* a sentence */
+    char reason[120]; /* a sentence, NUL-terminated */
 };
+static_assert(sizeof(struct clp_msg_refused) == 128, "drawn in docs/wire.md");
+#define CLP_MSG_MAX_BYTES 128u
 
 #endif

@@ -28,8 +28,8 @@
 #define CLP_WIRE_RING_MAX_BYTES (64u << 20)
 #define CLP_WIRE_RECORD_MAX_BYTES (64u << 10)
 #define CLP_WIRE_FRAMES_MAX 4096u
-#define CLP_WIRE_ID_MAX 0x0fffffffu     /* image, method and body ids: what a frame can carry */
-#define CLP_WIRE_VALUE_MAX (1ll << 53)  /* of one sample; 104 days in nanoseconds */
+#define CLP_WIRE_ID_MAX 0x0fffffffu    /* image, method and body ids: what a frame can carry */
+#define CLP_WIRE_VALUE_MAX (1ll << 53) /* of one sample; 104 days in nanoseconds */
 #define CLP_WIRE_BUILD_ID_MAX 32u
 
 /* ---- shared memory ------------------------------------------------------------------------- */
@@ -49,7 +49,7 @@ struct clp_wire_header {
     uint32_t ring_bytes; /* power of two; the ring starts at CLP_WIRE_HEADER_BYTES */
     uint64_t reserved0[6];
 
-    /* Written by the library. Byte positions count up for ever; position p lies at p % ring_bytes. */
+    /* Written by the library. Positions count bytes for ever; p lies at p % ring_bytes. */
     _Atomic uint64_t head;         /* end of the last complete record; release */
     _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the library thread's last round */
     uint64_t reserved1[6];
@@ -69,9 +69,9 @@ static_assert(offsetof(struct clp_wire_header, counters) == 192, "drawn in docs/
 
 /* ---- records ------------------------------------------------------------------------------- */
 
-/* A record starts at a multiple of 8, is a multiple of 8 long and never wraps: CLP_REC_PAD fills the
- * end of the ring. Text fields: u16 length in the fixed part, bytes (UTF-8, no NUL) after it, in the
- * order of the lengths, zero padding at the end. */
+/* A record starts at a multiple of 8, is a multiple of 8 long and never wraps: CLP_REC_PAD fills
+ * the end of the ring. Text fields: u16 length in the fixed part, bytes (UTF-8, no NUL) after it,
+ * in the order of the lengths, zero padding at the end. */
 enum clp_rec_type {
     CLP_REC_PAD = 1,    /* skip */
     CLP_REC_IMAGE = 2,  /* an ELF or managed module; before its first use */
@@ -84,8 +84,8 @@ enum clp_rec_type {
 };
 
 struct clp_rec {
-    uint32_t size; /* whole record in bytes, this header included */
-    uint16_t type; /* enum clp_rec_type */
+    uint32_t size;  /* whole record in bytes, this header included */
+    uint16_t type;  /* enum clp_rec_type */
     uint16_t count; /* samples: number of frames; else 0 */
 };
 static_assert(sizeof(struct clp_rec) == 8, "drawn in docs/wire.md");
@@ -102,8 +102,8 @@ struct clp_rec_image {
     uint32_t image_id; /* from 1 to CLP_WIRE_ID_MAX; never reused within a library's life */
     uint16_t kind;     /* enum clp_image_kind */
     uint16_t build_id_len;
-    uint64_t start, end; /* mapped range at definition time; for people and pprof mappings */
-    uint64_t bias;       /* ELF: run-time address minus link-time address */
+    uint64_t start, end;  /* mapped range at definition time; for people and pprof mappings */
+    uint64_t bias;        /* ELF: run-time address minus link-time address */
     uint64_t file_offset; /* of `start` in the file */
     uint16_t path_len;
     uint16_t reserved[3];
@@ -112,11 +112,11 @@ struct clp_rec_image {
 static_assert(sizeof(struct clp_rec_image) == 56, "drawn in docs/wire.md");
 
 enum {
-    /* Its type has another method of that name. For what a compiler made from a method M (`<M>d__1`,
-     * `<M>b__1_0`, `<M>g__L|1_0`): the type that M was written in has another method M. */
+    /* Its type has another method of that name. For what a compiler made from a method M
+     * (`<M>d__1`, `<M>b__1_0`, `<M>g__L|1_0`): the type that M was written in has another M. */
     CLP_METHOD_OVERLOADED = 1 << 0,
-    CLP_METHOD_DYNAMIC = 1 << 1,    /* LCG: DynamicMethod, compiled expression, compiled regex */
-    CLP_METHOD_STUB = 1 << 2,       /* IL stub */
+    CLP_METHOD_DYNAMIC = 1 << 1, /* LCG: DynamicMethod, compiled expression, compiled regex */
+    CLP_METHOD_STUB = 1 << 2,    /* IL stub */
     CLP_METHOD_NAME_CUT = 1 << 3,
     /* Of a method whose type is a state machine: the type implements IAsyncStateMachine; or
      * System.Collections.IEnumerator or IAsyncEnumerator`1. An async iterator has both. By name
@@ -128,11 +128,12 @@ enum {
 /* Names are raw, as metadata has them; sampler/symbols makes them readable.
  *   type      "Ns.Outer`1+Inner", empty for dynamic and global methods
  *   name      "Method", ".ctor", "MoveNext"
- *   type_args "System.Int32,System.Collections.Generic.List`1[System.String]" of the type, may be empty
- *             An argument of code that is shared by all reference types is "System.__Canon", with the
- *             parameter's name from metadata where it is known: "System.__Canon:TKey".
+ *   type_args "System.Int32,System.Collections.Generic.List`1[System.String]" of the type, may
+ *             be empty. An argument of code that is shared by all reference types is
+ *             "System.__Canon", with the parameter's name from metadata where it is known:
+ *             "System.__Canon:TKey".
  *   method_args  the same for the method's own generic arguments
- *   signature "System.Int32,System.String[],System.Byte&,!0,!!0": parameter types, no return type */
+ *   signature "System.Int32,System.String[],System.Byte&,!0,!!0": parameters, no return type */
 struct clp_rec_method {
     struct clp_rec rec;
     uint32_t method_id;
@@ -153,7 +154,7 @@ struct clp_rec_body {
     struct clp_rec rec;
     uint32_t body_id;   /* from 1; never reused */
     uint32_t method_id; /* defined before */
-    uint64_t start; /* address */
+    uint64_t start;     /* address */
     uint32_t code_bytes;
     uint32_t flags;
 };
@@ -184,14 +185,14 @@ enum clp_sample_kind {
 
 /* A sample without frames (count 0) adds its value to the stack of the last sample with frames and
  * of the same kind that this ring holds of the same thread.  There always is one: the library
- * writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of a thread's clock at a
- * flush or at its end accounted for without the stack being sent again. */
+ * writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of a thread's clock at
+ * a flush or at its end accounted for without the stack being sent again. */
 enum {
-    CLP_SAMPLE_TRUNCATED = 1 << 0,     /* the root part of the stack is missing */
-    CLP_SAMPLE_IN_EXCEPTION = 1 << 1,  /* SIGSEGV was blocked: inside hardware exception handling */
-    CLP_SAMPLE_GC_WAIT = 1 << 2,       /* waits for a garbage collection */
-    CLP_SAMPLE_NO_STACK = 1 << 3,      /* time that is known without a stack; frames say why */
-    CLP_SAMPLE_INCOMPLETE = 1 << 4,    /* the walk ended before a thread's root */
+    CLP_SAMPLE_TRUNCATED = 1 << 0,    /* the root part of the stack is missing */
+    CLP_SAMPLE_IN_EXCEPTION = 1 << 1, /* SIGSEGV was blocked: inside hardware exception handling */
+    CLP_SAMPLE_GC_WAIT = 1 << 2,      /* waits for a garbage collection */
+    CLP_SAMPLE_NO_STACK = 1 << 3,     /* time that is known without a stack; frames say why */
+    CLP_SAMPLE_INCOMPLETE = 1 << 4,   /* the walk ended before a thread's root */
     CLP_SAMPLE_FLAGS_ALL = (1 << 5) - 1,
 };
 
@@ -216,8 +217,8 @@ static_assert(sizeof(struct clp_rec_mark) == 24, "drawn in docs/wire.md");
 
 /* ---- frames -------------------------------------------------------------------------------- */
 
-/* kind (4 bits) | id (28 bits) | offset (32 bits).  The offset is that of the address to look up: the
- * interrupted instruction itself for a leaf, return address minus one for every caller. */
+/* kind (4 bits) | id (28 bits) | offset (32 bits).  The offset is that of the address to look up:
+ * the interrupted instruction itself for a leaf, return address minus one for every caller. */
 enum clp_frame_kind {
     CLP_FRAME_MANAGED = 1, /* id = body_id, offset from the body's start */
     CLP_FRAME_NATIVE = 2,  /* id = image_id, offset = link-time address */
@@ -256,14 +257,14 @@ static inline uint32_t clp_frame_offset(uint64_t frame)
 #define CLP_NONCE_BYTES 16
 #define CLP_SOCKET_PATH_MAX 104 /* fits sockaddr_un */
 
-/* The client data of AttachProfiler, and, as "CLRPULSE_ATTACH=<hex of this struct>", the environment
- * of a process started under clrpulse.  Each attach announces one reader: an attach that finds the
- * library already active hands it the new reader and answers 0x80131375 (cancel activation), which
- * the reader takes for success. */
+/* The client data of AttachProfiler, and, as "CLRPULSE_ATTACH=<hex of this struct>", the
+ * environment of a process started under clrpulse.  Each attach announces one reader: an attach
+ * that finds the library already active hands it the new reader and answers 0x80131375 (cancel
+ * activation), which the reader takes for success. */
 struct clp_attach_data {
     uint64_t magic; /* CLP_WIRE_MAGIC */
     uint32_t version;
-    uint32_t flags; /* 0 */
+    uint32_t flags;                         /* 0 */
     uint8_t library_nonce[CLP_NONCE_BYTES]; /* the library shows it to the reader */
     uint8_t reader_nonce[CLP_NONCE_BYTES];  /* the reader shows it to the library */
     char socket_path[CLP_SOCKET_PATH_MAX];  /* as the target sees it, NUL-terminated */
@@ -274,9 +275,9 @@ enum clp_msg_type {
     CLP_MSG_HELLO = 1,    /* library -> reader, first */
     CLP_MSG_WELCOME = 2,  /* reader -> library, with the memfd */
     CLP_MSG_SETTINGS = 3, /* reader -> library, at any time after WELCOME */
-    CLP_MSG_FLUSH = 4,    /* reader -> library: account for everything up to now, then CLP_REC_MARK */
-    CLP_MSG_BYE = 5,      /* reader -> library: leaves; a closed socket means the same without flags */
-    CLP_MSG_REFUSED = 6,  /* library -> reader: reason, then closes */
+    CLP_MSG_FLUSH = 4, /* reader -> library: account for everything up to now, then CLP_REC_MARK */
+    CLP_MSG_BYE = 5,   /* reader -> library: leaves; a closed socket means the same without flags */
+    CLP_MSG_REFUSED = 6, /* library -> reader: reason, then closes */
     CLP_MSG_TYPE_COUNT
 };
 
@@ -301,8 +302,8 @@ struct clp_msg_hello {
 static_assert(sizeof(struct clp_msg_hello) == 88, "drawn in docs/wire.md");
 
 struct clp_settings {
-    uint32_t sample_kinds; /* bit (1 << enum clp_sample_kind) */
-    uint32_t flags;        /* enum below */
+    uint32_t sample_kinds;    /* bit (1 << enum clp_sample_kind) */
+    uint32_t flags;           /* enum below */
     uint64_t cpu_interval_ns; /* mean; clamped to 1 ms .. 1 s; the smallest of all readers counts */
     uint64_t reserved[6];
 };

@@ -79,6 +79,16 @@ static int next_component(const char *at, char name[NAME_MAX + 1])
     return strcmp(name, "..") == 0 ? -EXDEV : (int)len;
 }
 
+/* With O_PATH | O_NOFOLLOW the kernel opens a link itself instead of failing. */
+static int refuse_symlink(int opened)
+{
+    CLP_CLEANUP(clp_cleanup_fd) int fd = opened;
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISLNK(st.st_mode) ? -ELOOP : CLP_TAKE_FD(fd);
+}
+
 /* What openat2 does in one call, for kernels before 5.6 and for seccomp filters that refuse it. */
 static int walk_in(int rootfd, const char *path, int flags)
 {
@@ -97,7 +107,7 @@ static int walk_in(int rootfd, const char *path, int flags)
         if (fd < 0)
             return errno == ENOTDIR && !last ? -ELOOP : -errno;
         if (last)
-            return fd;
+            return refuse_symlink(fd);
         clp_cleanup_fd(&dir);
         dir = fd;
         at = rest;

@@ -1,0 +1,104 @@
+using System;
+using System.Collections.Generic;
+using System.Runtime.CompilerServices;
+using System.Text.Json;
+
+namespace ClpTarget;
+
+// A fixed amount of CPU work in small equal chunks: what a profiler costs shows in their times.
+internal sealed class ChunksMode : Mode
+{
+    private readonly Crew crew = new();
+    private readonly int threads, chunks, rounds;
+    private readonly ulong[][] wallNs, cpuNs;
+
+    public ChunksMode(Options options)
+    {
+        threads = options.Count("threads", 4);
+        chunks = options.Count("chunks", 1000);
+        rounds = options.Count("rounds", 12);
+        wallNs = new ulong[threads][];
+        cpuNs = new ulong[threads][];
+    }
+
+    public override void Prepare()
+    {
+        for (int i = 0; i < threads; i++)
+        {
+            wallNs[i] = new ulong[chunks];
+            cpuNs[i] = new ulong[chunks];
+            crew.Add($"chunks-{i}", Run);
+        }
+    }
+
+    private void Run(Worker worker)
+    {
+        var state = new ChunkState();
+        ulong[] wall = wallNs[worker.Index], cpu = cpuNs[worker.Index];
+        for (int i = 0; i < chunks; i++)
+        {
+            ulong cpuStart = Native.Now(Native.ClockThreadCpu), start = Native.Now(Native.ClockMonotonic);
+            worker.Checksum += state.Chunk(rounds);
+            wall[i] = Native.Now(Native.ClockMonotonic) - start;
+            cpu[i] = Native.Now(Native.ClockThreadCpu) - cpuStart;
+            worker.Loops++;
+        }
+    }
+
+    public override void Begin() => crew.Begin();
+
+    public override void End() => crew.WaitUntilDone();
+
+    public override void Describe(Utf8JsonWriter json)
+    {
+        Percentiles.Write(json, "wall", wallNs);
+        Percentiles.Write(json, "cpu", cpuNs);
+        crew.Describe(json);
+    }
+}
+
+// Sorting, hashing, virtual calls, recursion and arithmetic; the same instructions in each chunk.
+internal sealed class ChunkState
+{
+    private readonly int[] source = new int[512], values = new int[512];
+    private readonly Dictionary<int, int> table = new();
+
+    public ChunkState()
+    {
+        var random = new Random(1);
+        for (int i = 0; i < source.Length; i++)
+        {
+            source[i] = random.Next();
+            table[source[i]] = i;
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    public ulong Chunk(int rounds)
+    {
+        ulong sum = 0;
+        for (int i = 0; i < rounds; i++)
+            sum = sum * 31 + Sort() + Look() + Tree(8) + Work.Burn(3, 10_000);
+        return sum;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private ulong Sort()
+    {
+        source.CopyTo(values, 0);
+        Array.Sort(values, Comparer<int>.Create((a, b) => b.CompareTo(a)));
+        return (ulong)values[0];
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private ulong Look()
+    {
+        ulong sum = 0;
+        foreach (int key in source)
+            sum += (ulong)table[key];
+        return sum;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static ulong Tree(int depth) => depth == 0 ? 1 : Tree(depth - 1) + Tree(depth - 1) + 1;
+}

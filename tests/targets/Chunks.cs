@@ -5,7 +5,8 @@ using System.Text.Json;
 
 namespace ClpTarget;
 
-// A fixed amount of CPU work in small equal chunks: what a profiler costs shows in their times.
+// A fixed amount of CPU work in equal chunks: what a profiler costs shows in their times.  A chunk
+// is longer than a sampling interval, so each of them pays its share.
 internal sealed class ChunksMode : Mode
 {
     private readonly Crew crew = new();
@@ -15,8 +16,8 @@ internal sealed class ChunksMode : Mode
     public ChunksMode(Options options)
     {
         threads = options.Count("threads", 4);
-        chunks = options.Count("chunks", 1000);
-        rounds = options.Count("rounds", 12);
+        chunks = options.Count("chunks", 60);
+        rounds = options.Count("rounds", 500);
         wallNs = new ulong[threads][];
         cpuNs = new ulong[threads][];
     }

@@ -14,6 +14,8 @@ internal sealed unsafe class NativesMode : Mode
     private static readonly string[] Libraries =
         { "libanl.so.1", "libBrokenLocale.so.1", "libthread_db.so.1", "libnss_compat.so.2" };
 
+    private const int Starters = 8;
+
     private readonly Crew crew = new();
     private readonly double startsPerSecond;
     private long started, finished, loads;
@@ -25,7 +27,9 @@ internal sealed unsafe class NativesMode : Mode
         crew.Add("malloc-0", Malloc);
         crew.Add("malloc-1", Malloc);
         crew.Add("loader", Load);
-        crew.Add("starter", Start);
+        // A start waits for its thread to run; several starters keep up the rate on busy cores.
+        for (int i = 0; i < Starters; i++)
+            crew.Add($"starter-{i}", Start);
     }
 
     private static void Malloc(Worker worker)
@@ -56,12 +60,15 @@ internal sealed unsafe class NativesMode : Mode
                 loads++;
             }
             worker.Loops++;
+            // Thread creation needs the loader's lock as well: leave it a chance.
+            if (worker.Loops % 16 == 0)
+                Thread.Sleep(1);
         }
     }
 
     private void Start(Worker worker)
     {
-        ulong interval = (ulong)(1e9 / startsPerSecond), next = Native.Now(Native.ClockMonotonic);
+        ulong interval = (ulong)(1e9 * Starters / startsPerSecond), next = Native.Now(Native.ClockMonotonic);
         while (!worker.Stop)
         {
             new Thread(() =>
@@ -69,7 +76,8 @@ internal sealed unsafe class NativesMode : Mode
                 Work.Burn(1, 1000);
                 Interlocked.Increment(ref finished);
             }) { IsBackground = true }.Start();
-            worker.Loops = ++started;
+            worker.Loops++;
+            Interlocked.Increment(ref started);
             next += interval;
             ulong now = Native.Now(Native.ClockMonotonic);
             if (next > now)
@@ -77,7 +85,7 @@ internal sealed unsafe class NativesMode : Mode
             else
                 next = now;
         }
-        while (Interlocked.Read(ref finished) < started)
+        while (Interlocked.Read(ref finished) < Interlocked.Read(ref started))
             Thread.Sleep(1);
     }
 

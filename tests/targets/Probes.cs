@@ -93,6 +93,10 @@ internal sealed class GcCompanion : Mode
             if (pauses.Count < pauses.Capacity)
                 pauses.Add((ulong)(GC.GetTotalPauseDuration() - before).TotalNanoseconds);
             worker.Loops++;
+            // At the highest rate a moment is left in which other threads can come back from waits at
+            // all; without it the process starves for seconds.
+            if (rate < 0)
+                worker.Checksum = Work.Burn(worker.Checksum, 10_000);
             next += interval;
             while (!worker.Stop && rate > 0)
             {

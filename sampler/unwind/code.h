@@ -1,8 +1,8 @@
 /* What the unwinder needs to know of a piece of code, and how it asks.
  *
- * Everything in this folder is malloc-free (memory comes from a clp_arena or from the caller), takes
- * no lock, and runs on the library's one native thread, in the agent and in tests - never in a
- * signal handler. */
+ * Everything in this folder is malloc-free (memory comes from a clp_arena or from the caller),
+ * takes no lock, and runs on the library's one native thread, in the agent and in tests - never in
+ * a signal handler. */
 #ifndef CLP_SAMPLER_UNWIND_CODE_H
 #define CLP_SAMPLER_UNWIND_CODE_H
 
@@ -11,30 +11,60 @@
 #include <stdbool.h>
 
 /* x86-64 registers that unwind rules may name. Index = DWARF number for the first 16. */
-enum { CLP_REG_RAX, CLP_REG_RDX, CLP_REG_RCX, CLP_REG_RBX, CLP_REG_RSI, CLP_REG_RDI, CLP_REG_RBP,
-       CLP_REG_RSP, CLP_REG_R8, CLP_REG_R9, CLP_REG_R10, CLP_REG_R11, CLP_REG_R12, CLP_REG_R13,
-       CLP_REG_R14, CLP_REG_R15, CLP_REG_RIP, CLP_REG_COUNT };
+enum {
+    CLP_REG_RAX,
+    CLP_REG_RDX,
+    CLP_REG_RCX,
+    CLP_REG_RBX,
+    CLP_REG_RSI,
+    CLP_REG_RDI,
+    CLP_REG_RBP,
+    CLP_REG_RSP,
+    CLP_REG_R8,
+    CLP_REG_R9,
+    CLP_REG_R10,
+    CLP_REG_R11,
+    CLP_REG_R12,
+    CLP_REG_R13,
+    CLP_REG_R14,
+    CLP_REG_R15,
+    CLP_REG_RIP,
+    CLP_REG_COUNT
+};
 
 struct clp_regs {
     uint64_t r[CLP_REG_COUNT];
+    uint32_t unknown; /* bit per register whose value is not known; a rule that needs one is BAD */
 };
 
-/* How a managed body keeps its frame: decoded once per body from its prologue (JIT code) or from the
- * R2R image's UNWIND_INFO. */
+/* How a managed body keeps its frame: decoded once per body from its prologue (JIT code) or from
+ * the R2R image's UNWIND_INFO. */
 enum clp_frame_base {
     CLP_BASE_RSP = 1, /* frameless: CFA = rsp + frame_bytes + 8 after the prologue */
     CLP_BASE_RBP = 2, /* rbp points at the saved rbp: CFA = rbp + 16 after the prologue */
 };
 
+enum {
+    CLP_SAVED_RBX = 1 << 0,
+    CLP_SAVED_R12 = 1 << 1,
+    CLP_SAVED_R13 = 1 << 2,
+    CLP_SAVED_R14 = 1 << 3,
+    CLP_SAVED_R15 = 1 << 4,
+    CLP_SAVED_OTHER = 1 << 7, /* pushed in another order: where they lie is not known */
+};
+
 struct clp_managed_frame {
-    uint8_t base;          /* enum clp_frame_base */
+    uint8_t base;           /* enum clp_frame_base */
     uint8_t prologue_bytes; /* code bytes until the frame stands */
-    uint8_t push_count;    /* pushes in the prologue, rbp included */
-    bool osr;              /* the prologue copies the Tier-0 frame's rbp: needs the OSR repair */
-    bool funclet;          /* R2R only: a catch/filter/finally body, runs on its parent's rbp */
-    bool exact;            /* false: the prologue was not recognised; base is a guess */
-    uint32_t frame_bytes;  /* pushes * 8 + allocation; for rbp frames: what lies below the saved rbp */
-    uint32_t lea_disp;     /* N of `lea rbp,[rsp+N]`; 0 for `mov rbp,rsp` */
+    uint8_t push_count;     /* pushes in the prologue, rbp included */
+    uint8_t saved;          /* callee-saved registers pushed below rbp or the return address, in the
+                             * compiler's fixed order r15, r14, r13, r12, rbx: CLP_SAVED_* bits */
+    bool osr;               /* the prologue copies the Tier-0 frame's rbp: needs the OSR repair */
+    bool funclet;           /* R2R only: a catch/filter/finally body, runs on its parent's rbp */
+    bool exact;             /* false: the prologue was not recognised; base is a guess */
+    uint32_t
+        frame_bytes;   /* pushes * 8 + allocation; for rbp frames: what lies below the saved rbp */
+    uint32_t lea_disp; /* N of `lea rbp,[rsp+N]`; 0 for `mov rbp,rsp` */
 };
 
 /* Decodes the first bytes of a JIT-compiled body. Source of the shapes: RyuJIT's genFnProlog for
@@ -51,8 +81,8 @@ enum clp_code_kind {
 struct clp_native_table; /* compact .eh_frame of one image, native.h */
 
 struct clp_code {
-    uint8_t kind;   /* enum clp_code_kind */
-    uint32_t id;    /* MANAGED: body id; NATIVE: image id */
+    uint8_t kind;        /* enum clp_code_kind */
+    uint32_t id;         /* MANAGED: body id; NATIVE: image id */
     uint32_t method_key; /* MANAGED: equal for all bodies (tiers, OSR) of one method; never 0 */
     uint64_t start; /* MANAGED: first byte of the body; NATIVE: bias (run-time minus link-time) */
     uint64_t end;   /* MANAGED: past the last byte */

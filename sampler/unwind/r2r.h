@@ -13,8 +13,9 @@
 
 struct clp_r2r_table;
 
-/* Builds the table of an open PE file. -ENODATA: IL only, no R2R code (or a component of a composite
- * image: then *ret_composite, if given, gets the owner's file name). -EBADMSG, -ENOMEM, -errno. */
+/* Builds the table of an open PE file. -ENODATA: IL only, no R2R code (or a component of a
+ * composite image: then *ret_composite, if given, gets the owner's file name). -EBADMSG, -ENOMEM,
+ * -errno. */
 int clp_r2r_table_build(int fd, struct clp_arena *arena, const struct clp_r2r_table **ret,
                         char *ret_composite, size_t composite_cap) CLP_MUST_USE;
 size_t clp_r2r_table_bytes(const struct clp_r2r_table *t);
@@ -22,12 +23,12 @@ uint32_t clp_r2r_image_bytes(const struct clp_r2r_table *t); /* SizeOfImage */
 /* PE identity for build-id checks: time stamp and MVID-independent size, 0 when absent. */
 
 struct clp_r2r_function {
-    uint32_t start_rva, end_rva;  /* this function or funclet, or cold part */
-    uint32_t method_rva;          /* start of the method that it belongs to (itself, or the parent) */
+    uint32_t start_rva, end_rva; /* this function or funclet, or cold part */
+    uint32_t method_rva; /* start of the method that it belongs to (itself, or the parent) */
     struct clp_managed_frame frame;
 };
 /* The function that covers `rva`; -ENOENT outside of code. */
-int clp_r2r_find(const struct clp_r2r_table *t, uint32_t rva, struct clp_r2r_function *ret)
-    CLP_MUST_USE;
+int clp_r2r_find(const struct clp_r2r_table *t, uint32_t rva,
+                 struct clp_r2r_function *ret) CLP_MUST_USE;
 
 #endif

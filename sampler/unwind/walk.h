@@ -15,8 +15,8 @@ struct clp_walk_input {
     struct clp_stack_view stack; /* copy of [rsp, rsp+n) */
     uint64_t stack_top;          /* end of the thread's stack; the copy may end before it */
     uint64_t time_ns;            /* CLOCK_MONOTONIC of the capture, to choose the code body */
-    /* The thread's hijack pair, copied at capture: true return address, and the stack slot that it was
-     * taken from; both 0 when unknown or not hijacked. */
+    /* The thread's hijack pair, copied at capture: true return address, and the stack slot that it
+     * was taken from; both 0 when unknown or not hijacked. */
     uint64_t hijacked_return, hijacked_slot;
     bool leaf_is_caller; /* rip is a return address (signal-free captures) */
 };
@@ -39,9 +39,10 @@ struct clp_walk_frame {
 
 enum {
     CLP_WALK_INCOMPLETE = 1 << 0, /* ended before the root */
-    CLP_WALK_TRUNCATED = 1 << 1,  /* more frames than asked for, or the copy ended (stack_top beyond) */
-    CLP_WALK_REPAIRED = 1 << 2,   /* a hijacked return address was repaired */
-    CLP_WALK_GC_WAIT = 1 << 3,    /* the thread waits inside a GC suspension */
+    CLP_WALK_TRUNCATED =
+        1 << 1, /* more frames than asked for, or the copy ended (stack_top beyond) */
+    CLP_WALK_REPAIRED = 1 << 2, /* a hijacked return address was repaired */
+    CLP_WALK_GC_WAIT = 1 << 3,  /* the thread waits inside a GC suspension */
     CLP_WALK_OSR = 1 << 4,
 };
 

@@ -1,0 +1,32 @@
+/* Where a file's bytes come from: an open file (pread only, so that a file which is truncated under
+ * the reader raises no SIGBUS) or memory. Internal to sampler/unwind. */
+#ifndef CLP_SAMPLER_UNWIND_SOURCE_H
+#define CLP_SAMPLER_UNWIND_SOURCE_H
+
+#include "base/core/core.h"
+
+struct clp_source {
+    const uint8_t *mem; /* NULL: read from fd */
+    uint64_t size;      /* of mem or of the file */
+    int fd;
+};
+
+int clp_source_open_fd(int fd, struct clp_source *ret) CLP_MUST_USE;
+struct clp_source clp_source_of(const void *mem, size_t len);
+
+/* Exactly `len` bytes at `offset`: 0, -EBADMSG past the end, or -errno of pread. */
+int clp_source_read(const struct clp_source *s, uint64_t offset, void *buf,
+                    size_t len) CLP_MUST_USE;
+
+/* A copy of a file range in pages of its own; give back with clp_scratch_done. `ceiling` bounds
+ * what a hostile header may ask for (-EBADMSG beyond it). */
+struct clp_scratch {
+    uint8_t *at;
+    size_t bytes;
+};
+int clp_scratch_load(const struct clp_source *s, uint64_t offset, uint64_t len, size_t ceiling,
+                     struct clp_scratch *ret) CLP_MUST_USE;
+int clp_scratch_alloc(size_t bytes, struct clp_scratch *ret) CLP_MUST_USE;
+void clp_scratch_done(struct clp_scratch *s);
+
+#endif

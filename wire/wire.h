@@ -183,10 +183,10 @@ enum clp_sample_kind {
     CLP_SAMPLE_CPU = 1, /* value: CPU nanoseconds */
 };
 
-/* A sample without frames (count 0) adds its value to the stack of the last sample with frames and
- * of the same kind that this ring holds of the same thread.  There always is one: the library
- * writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of a thread's clock at
- * a flush or at its end accounted for without the stack being sent again. */
+/* A sample without frames (count 0) adds its value to the stack of the last sample of the same
+ * thread and kind in this ring that has a stack: frames, and not the flag NO_STACK.  There always
+ * is one: the library writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of
+ * a thread's clock at a flush or at its end accounted for without the stack being sent again. */
 enum {
     CLP_SAMPLE_TRUNCATED = 1 << 0,    /* the root part of the stack is missing */
     CLP_SAMPLE_IN_EXCEPTION = 1 << 1, /* SIGSEGV was blocked: inside hardware exception handling */

@@ -1,0 +1,252 @@
+#include "config/config.h"
+
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "config/yaml.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct clp_config_key keys[] = {
+#define CLP_KEY(section_, key_, kind_, initial_, low, high, text_)                                 \
+    {.section = #section_,                                                                         \
+     .key = #key_,                                                                                 \
+     .initial = initial_,                                                                          \
+     .text = text_,                                                                                \
+     .kind = CLP_CONFIG_##kind_,                                                                   \
+     .offset = offsetof(struct clp_config, section_##_##key_),                                     \
+     .low_ns = low,                                                                                \
+     .high_ns = high},
+#include "config/options.def"
+};
+
+size_t clp_config_key_count(void)
+{
+    return CLP_ARRAY_LEN(keys);
+}
+
+const struct clp_config_key *clp_config_key_at(size_t i)
+{
+    return &keys[i];
+}
+
+static CLP_PRINTF(2, 3) int refuse(struct clp_config_error *e, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(e->text, sizeof(e->text), fmt, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+/* ---- one setter a kind --------------------------------------------------------------------- */
+
+static int set_text(char **to, const char *value, struct clp_config_error *e)
+{
+    if (strlen(value) > 4000)
+        return refuse(e, "the text is too long");
+    char *copy = strdup(value);
+    if (!copy)
+        return -ENOMEM;
+    free(*to);
+    *to = copy;
+    return 0;
+}
+
+static int set_duration(uint64_t *to, const struct clp_config_key *k, const char *value,
+                        struct clp_config_error *e)
+{
+    uint64_t ns;
+    char low[32], high[32];
+    if (clp_value_duration(value, 0, &ns) < 0)
+        return refuse(e, "%s.%s is a duration with its unit, such as %s, not '%.40s'", k->section,
+                      k->key, k->initial, value);
+    clp_value_duration_text(k->low_ns, low, sizeof(low));
+    clp_value_duration_text(k->high_ns, high, sizeof(high));
+    if (ns < k->low_ns || ns > k->high_ns)
+        return refuse(e, "%s.%s must be between %s and %s, not %.40s", k->section, k->key, low,
+                      high, value);
+    *to = ns;
+    return 0;
+}
+
+static int set_list(struct clp_list *to, const char *value)
+{
+    struct clp_list l = {0};
+    int r = clp_list_add_split(&l, value);
+    if (r < 0) {
+        clp_list_done(&l);
+        return r;
+    }
+    clp_list_done(to);
+    *to = l;
+    return 0;
+}
+
+static int set_tags(struct clp_list *to, const char *value, struct clp_config_error *e)
+{
+    struct clp_list l = {0};
+    int r = set_list(&l, value);
+    for (size_t i = 0; r == 0 && i < l.count; i++) {
+        const char *colon = strchr(l.items[i], ':');
+        if (!colon || colon == l.items[i])
+            r = refuse(e, "'%.60s' is no tag; write key: value", l.items[i]);
+    }
+    if (r < 0) {
+        clp_list_done(&l);
+        return r;
+    }
+    clp_list_done(to);
+    *to = l;
+    return 0;
+}
+
+static const char *type_name_at(const void *context, size_t i)
+{
+    (void)context;
+    return clp_profile_type_name((enum clp_profile_type)i);
+}
+
+static int set_types(uint32_t *to, const char *value, struct clp_config_error *e)
+{
+    char word[80];
+    if (clp_value_types(value, to, word, sizeof(word)) == 0)
+        return 0;
+    const char *near = clp_value_nearest(word, CLP_TYPE_COUNT, type_name_at, NULL);
+    if (!*word)
+        return refuse(e, "no type to record is named; this version records: cpu");
+    if (near)
+        return refuse(e, "'%s' cannot be recorded; did you mean %s?", word, near);
+    return refuse(e, "'%s' cannot be recorded; this version records: cpu", word);
+}
+
+static int set_level(enum clp_log_level *to, const char *value, struct clp_config_error *e)
+{
+    if (clp_log_parse_level(value, to) < 0)
+        return refuse(e, "'%.40s' is no log level; they are error, warning, info and debug", value);
+    return 0;
+}
+
+static int set_format(enum clp_config_log_format *to, const char *value, struct clp_config_error *e)
+{
+    if (strcmp(value, "text") != 0 && strcmp(value, "json") != 0)
+        return refuse(e, "'%.40s' is no log format; they are text and json", value);
+    *to = value[0] == 'j' ? CLP_CONFIG_LOG_JSON : CLP_CONFIG_LOG_TEXT;
+    return 0;
+}
+
+int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const char *value,
+                   struct clp_config_error *e)
+{
+    void *to = (char *)c + k->offset;
+    switch (k->kind) {
+    case CLP_CONFIG_TEXT:
+        return set_text(to, value, e);
+    case CLP_CONFIG_DURATION:
+        return set_duration(to, k, value, e);
+    case CLP_CONFIG_LIST:
+        return set_list(to, value);
+    case CLP_CONFIG_TAGS:
+        return set_tags(to, value, e);
+    case CLP_CONFIG_TYPES:
+        return set_types(to, value, e);
+    case CLP_CONFIG_LEVEL:
+        return set_level(to, value, e);
+    case CLP_CONFIG_FORMAT:
+        return set_format(to, value, e);
+    }
+    return -EINVAL;
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+int clp_config_init(struct clp_config *c)
+{
+    struct clp_config_error error;
+    *c = (struct clp_config){0};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++) {
+        int r = clp_config_set(c, &keys[i], keys[i].initial, &error);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+void clp_config_done(struct clp_config *c)
+{
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++) {
+        void *at = (char *)c + keys[i].offset;
+        if (keys[i].kind == CLP_CONFIG_TEXT)
+            free(*(char **)at);
+        else if (keys[i].kind == CLP_CONFIG_LIST || keys[i].kind == CLP_CONFIG_TAGS)
+            clp_list_done(at);
+    }
+    clp_config_uploads_done(c);
+    *c = (struct clp_config){0};
+}
+
+int clp_config_read_file(struct clp_config *c, const char *path, struct clp_config_error *e)
+{
+    CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
+    size_t len;
+    int r = clp_file_read(path, CLP_CONFIG_FILE_MAX_BYTES, &text, &len);
+    if (r < 0) {
+        (void)refuse(e, "cannot read the configuration %.300s: %s", path, strerror(-r));
+        return r;
+    }
+    return clp_config_read_text(c, path, text, len, e);
+}
+
+/* ---- environment --------------------------------------------------------------------------- */
+
+static const char *variable(char *const *environment, const char *name)
+{
+    size_t len = strlen(name);
+    for (; *environment; environment++)
+        if (strncmp(*environment, name, len) == 0 && (*environment)[len] == '=')
+            return *environment + len + 1;
+    return NULL;
+}
+
+static void variable_name(const struct clp_config_key *k, char *buf, size_t cap)
+{
+    snprintf(buf, cap, "CLRPULSE_%s_%s", k->section, k->key);
+    for (char *p = buf; *p; p++)
+        *p = (char)toupper((unsigned char)*p);
+}
+
+static void name_variable(struct clp_config_error *e, const char *name)
+{
+    struct clp_config_error said = *e;
+    (void)refuse(e, "%s in the environment: %.400s", name, said.text);
+}
+
+int clp_config_read_environment(struct clp_config *c, char *const *environment,
+                                struct clp_config_error *e)
+{
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++) {
+        char name[80];
+        variable_name(&keys[i], name, sizeof(name));
+        const char *value = variable(environment, name);
+        int r = value ? clp_config_set(c, &keys[i], value, e) : 0;
+        if (r == -EINVAL)
+            name_variable(e, name);
+        if (r < 0)
+            return r;
+    }
+    const char *upload = variable(environment, "CLRPULSE_UPLOAD");
+    return upload ? clp_config_read_uploads(c, "CLRPULSE_UPLOAD", upload, strlen(upload), e) : 0;
+}
+
+int clp_config_check(const struct clp_config *c, struct clp_config_error *e)
+{
+    if (c->profile_cpu_interval * 10 > c->profile_period)
+        return refuse(e, "profile.cpu_interval is too long for profile.period: a period must hold "
+                         "at least ten intervals");
+    if (c->upload_count == 0 && c->state_dir[0] != '/')
+        return refuse(e, "state.dir must be an absolute path, not '%.100s'", c->state_dir);
+    return 0;
+}

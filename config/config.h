@@ -1,0 +1,95 @@
+/* The agent's settings: defaults, then the file, then the environment; the later wins.
+ *
+ * Errors are one sentence with the place: "clrpulse.yaml:12: profile.perod is no setting; did you
+ * mean profile.period?". Agent side, one thread. */
+#ifndef CLP_CONFIG_CONFIG_H
+#define CLP_CONFIG_CONFIG_H
+
+#include "base/core/core.h"
+#include "base/log.h"
+#include "config/value.h"
+
+#include <stdbool.h>
+
+#define CLP_CONFIG_FILE_MAX_BYTES (1u << 20)
+#define CLP_CONFIG_UPLOADS_MAX 8u
+#define CLP_CONFIG_ERROR_BYTES 512u
+#define CLP_CONFIG_DEFAULT_PATH "/etc/clrpulse/clrpulse.yaml"
+
+enum clp_config_log_format { CLP_CONFIG_LOG_TEXT, CLP_CONFIG_LOG_JSON };
+
+/* One destination as it was written; what belongs to which kind is checked. */
+struct clp_config_upload {
+    char *kind;              /* "directory", "http" */
+    char *url;               /* http */
+    char *path;              /* directory */
+    struct clp_list headers; /* http: "Name: value" */
+};
+
+/* C type of each KIND of options.def. */
+#define CLP_CONFIG_C_TEXT char *
+#define CLP_CONFIG_C_DURATION uint64_t
+#define CLP_CONFIG_C_LIST struct clp_list
+#define CLP_CONFIG_C_TAGS struct clp_list
+#define CLP_CONFIG_C_TYPES uint32_t
+#define CLP_CONFIG_C_LEVEL enum clp_log_level
+#define CLP_CONFIG_C_FORMAT enum clp_config_log_format
+
+struct clp_config {
+    /* section_key: service_name, profile_period (ns), service_tags ("key:value" each)... */
+#define CLP_KEY(section, key, kind, initial, low, high, text) CLP_CONFIG_C_##kind section##_##key;
+#include "config/options.def"
+    struct clp_config_upload uploads[CLP_CONFIG_UPLOADS_MAX];
+    size_t upload_count; /* 0: a directory below state_dir */
+};
+
+struct clp_config_error {
+    char text[CLP_CONFIG_ERROR_BYTES];
+};
+
+/* Defaults. 0 or -ENOMEM. Release with done, also after a later failure. */
+int clp_config_init(struct clp_config *c) CLP_MUST_USE;
+void clp_config_done(struct clp_config *c);
+
+/* Reads a file over what is there. 0; -EINVAL with *ret_error for its contents; what reading it
+ * said (also in words), -ENOENT among it. */
+int clp_config_read_file(struct clp_config *c, const char *path,
+                         struct clp_config_error *ret_error) CLP_MUST_USE;
+/* The same from memory; `name` stands for the file in errors. */
+int clp_config_read_text(struct clp_config *c, const char *name, const char *text, size_t len,
+                         struct clp_config_error *ret_error) CLP_MUST_USE;
+/* CLRPULSE_SECTION_KEY of `environment` (as environ), CLRPULSE_UPLOAD as YAML. Other variables that
+ * begin with CLRPULSE_ are not ours to judge: Kubernetes makes such for a service called clrpulse.
+ */
+int clp_config_read_environment(struct clp_config *c, char *const *environment,
+                                struct clp_config_error *ret_error) CLP_MUST_USE;
+/* Combinations that no single value shows. 0 or -EINVAL. */
+int clp_config_check(const struct clp_config *c, struct clp_config_error *ret_error) CLP_MUST_USE;
+
+/* ---- the table, for the reader of files, help and manual ---- */
+
+enum clp_config_kind {
+    CLP_CONFIG_TEXT,
+    CLP_CONFIG_DURATION,
+    CLP_CONFIG_LIST,
+    CLP_CONFIG_TAGS,
+    CLP_CONFIG_TYPES,
+    CLP_CONFIG_LEVEL,
+    CLP_CONFIG_FORMAT,
+};
+
+struct clp_config_key {
+    const char *section, *key, *initial, *text;
+    enum clp_config_kind kind;
+    size_t offset; /* in struct clp_config */
+    uint64_t low_ns, high_ns;
+};
+size_t clp_config_key_count(void);
+const struct clp_config_key *clp_config_key_at(size_t i);
+
+/* Sets one key from text (lists: comma-separated). 0, -EINVAL with the reason, without a place, in
+ * *ret_error, -ENOMEM. */
+int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const char *value,
+                   struct clp_config_error *ret_error) CLP_MUST_USE;
+
+#endif

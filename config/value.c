@@ -1,0 +1,189 @@
+#include "config/value.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    uint64_t ns;
+} units[] = {
+    {"h", 3600 * CLP_NSEC_PER_SEC}, {"m", 60 * CLP_NSEC_PER_SEC}, {"s", CLP_NSEC_PER_SEC},
+    {"ms", CLP_NSEC_PER_MSEC},      {"us", CLP_NSEC_PER_USEC},    {"ns", 1},
+};
+
+static uint64_t unit_ns(const char *name, uint64_t bare_unit_ns)
+{
+    if (!*name)
+        return bare_unit_ns;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(units); i++)
+        if (strcmp(units[i].name, name) == 0)
+            return units[i].ns;
+    return 0;
+}
+
+/* Digits with at most one point, read by hand: strtod would follow the locale and take "inf". */
+int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns)
+{
+    double n = 0, scale = 1;
+    const char *c = text;
+    int digits = 0;
+    for (; *c >= '0' && *c <= '9' && digits < 15; c++, digits++)
+        n = n * 10 + (*c - '0');
+    if (digits > 0 && *c == '.')
+        for (c++; *c >= '0' && *c <= '9' && digits < 15; c++, digits++)
+            n += (*c - '0') * (scale /= 10);
+    uint64_t unit = unit_ns(c, bare_unit_ns);
+    if (digits == 0 || unit == 0)
+        return -EINVAL;
+    double ns = n * (double)unit + 0.5;
+    if (ns >= 9e18)
+        return -ERANGE;
+    *ret_ns = (uint64_t)ns;
+    return 0;
+}
+
+void clp_value_duration_text(uint64_t ns, char *buf, size_t cap)
+{
+    for (size_t i = 2; i < CLP_ARRAY_LEN(units); i++) /* hours and minutes read better as seconds */
+        if (ns % units[i].ns == 0) {
+            snprintf(buf, cap, "%llu%s", (unsigned long long)(ns / units[i].ns), units[i].name);
+            return;
+        }
+}
+
+static const char *const type_names[] = {
+#define CLP_PROFILE_TYPE(id, name, text) name,
+#include "config/types.def"
+#undef CLP_PROFILE_TYPE
+};
+
+const char *clp_profile_type_name(enum clp_profile_type type)
+{
+    return type_names[type];
+}
+
+/* The next item of a comma-separated list without the blanks around it; false at the end. */
+static bool next_item(const char **list, const char **ret, size_t *ret_len)
+{
+    const char *at = *list;
+    if (!at)
+        return false;
+    const char *comma = strchr(at, ',');
+    size_t len = comma ? (size_t)(comma - at) : strlen(at);
+    *list = comma ? comma + 1 : NULL;
+    while (len > 0 && (*at == ' ' || *at == '\t')) {
+        at++;
+        len--;
+    }
+    while (len > 0 && (at[len - 1] == ' ' || at[len - 1] == '\t'))
+        len--;
+    *ret = at;
+    *ret_len = len;
+    return true;
+}
+
+static int type_of(const char *word, size_t len)
+{
+    for (int i = 0; i < CLP_TYPE_COUNT; i++)
+        if (strlen(type_names[i]) == len && memcmp(type_names[i], word, len) == 0)
+            return i;
+    return -EINVAL;
+}
+
+int clp_value_types(const char *text, uint32_t *ret_mask, char *word, size_t word_cap)
+{
+    uint32_t mask = 0;
+    const char *item;
+    size_t len;
+    word[0] = '\0';
+    while (next_item(&text, &item, &len)) {
+        int type = type_of(item, len);
+        if (type < 0) {
+            snprintf(word, word_cap, "%.*s", (int)CLP_MIN(len, 64), item);
+            return -EINVAL;
+        }
+        mask |= 1u << type;
+    }
+    *ret_mask = mask;
+    return 0;
+}
+
+/* ---- nearest ------------------------------------------------------------------------------- */
+
+#define WORD_MAX 64
+
+/* Edits (insert, remove, replace) between two words, cut at WORD_MAX letters. */
+static size_t distance(const char *a, const char *b)
+{
+    size_t row[WORD_MAX + 1];
+    size_t a_len = strnlen(a, WORD_MAX), b_len = strnlen(b, WORD_MAX);
+    for (size_t j = 0; j <= b_len; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a_len; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_len; j++) {
+            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = CLP_MIN(replaced, CLP_MIN(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[b_len];
+}
+
+const char *clp_value_nearest(const char *word, size_t count,
+                              const char *(*name_at)(const void *context, size_t i),
+                              const void *context)
+{
+    const char *best = NULL;
+    size_t least = strlen(word) / 3 + 2;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = name_at(context, i);
+        size_t d = name ? distance(word, name) : SIZE_MAX;
+        if (d < least) {
+            least = d;
+            best = name;
+        }
+    }
+    return best;
+}
+
+/* ---- lists --------------------------------------------------------------------------------- */
+
+int clp_list_add(struct clp_list *l, const char *text, size_t len)
+{
+    if (l->count >= CLP_LIST_MAX)
+        return -ENOSPC;
+    char **items = realloc(l->items, (l->count + 1) * sizeof(*items));
+    if (!items)
+        return -ENOMEM;
+    l->items = items;
+    items[l->count] = strndup(text, len);
+    if (!items[l->count])
+        return -ENOMEM;
+    l->count++;
+    return 0;
+}
+
+int clp_list_add_split(struct clp_list *l, const char *text)
+{
+    const char *item;
+    size_t len;
+    while (next_item(&text, &item, &len)) {
+        int r = len > 0 ? clp_list_add(l, item, len) : 0;
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+void clp_list_done(struct clp_list *l)
+{
+    for (size_t i = 0; i < l->count; i++)
+        free(l->items[i]);
+    free(l->items);
+    *l = (struct clp_list){0};
+}

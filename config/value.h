@@ -1,0 +1,43 @@
+/* Values as people write them, and what they may have meant. Pure; thread-safe. */
+#ifndef CLP_CONFIG_VALUE_H
+#define CLP_CONFIG_VALUE_H
+
+#include "base/core/core.h"
+
+/* "10ms", "1.5s", "2m", "1h", also "us" and "ns". `bare_unit_ns` is the unit of a number without
+ * one; 0: a unit must be given. 0, -EINVAL, -ERANGE. */
+int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns) CLP_MUST_USE;
+/* The shortest exact form, such as "60s" or "10ms". */
+void clp_value_duration_text(uint64_t ns, char *buf, size_t cap);
+
+enum clp_profile_type {
+#define CLP_PROFILE_TYPE(id, name, text) CLP_TYPE_##id,
+#include "config/types.def"
+#undef CLP_PROFILE_TYPE
+    CLP_TYPE_COUNT
+};
+const char *clp_profile_type_name(enum clp_profile_type type);
+/* A comma-separated list of type names to a mask of (1 << type), which is never empty. 0 or -EINVAL
+ * with the word that is no type in `word` (empty: nothing was named). */
+int clp_value_types(const char *text, uint32_t *ret_mask, char *word, size_t word_cap) CLP_MUST_USE;
+
+/* The one of `count` names that `word` was probably meant to be, or NULL when none is near (more
+ * than a third of the letters differ). `name_at(context, i)` gives the names; may give NULL to skip
+ * one. */
+const char *clp_value_nearest(const char *word, size_t count,
+                              const char *(*name_at)(const void *context, size_t i),
+                              const void *context);
+
+/* A list of texts that grows to CLP_LIST_MAX. */
+#define CLP_LIST_MAX 256u
+struct clp_list {
+    char **items;
+    size_t count;
+};
+/* Copies `len` bytes. 0, -ENOSPC, -ENOMEM. */
+int clp_list_add(struct clp_list *l, const char *text, size_t len) CLP_MUST_USE;
+/* Adds the items of a comma-separated list, blanks around them removed, empty ones left out. */
+int clp_list_add_split(struct clp_list *l, const char *text) CLP_MUST_USE;
+void clp_list_done(struct clp_list *l);
+
+#endif

@@ -1,0 +1,193 @@
+#include "tests/unit/clp-cmocka.h"
+
+#include "config/config.h"
+
+#include <errno.h>
+#include <string.h>
+
+static struct clp_config config;
+static struct clp_config_error error;
+
+static int set_up(void **state)
+{
+    (void)state;
+    error.text[0] = '\0';
+    return clp_config_init(&config);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    clp_config_done(&config);
+    return 0;
+}
+
+static int read_text(const char *text)
+{
+    return clp_config_read_text(&config, "c.yaml", text, strlen(text), &error);
+}
+
+static void defaults(void **state)
+{
+    (void)state;
+    assert_string_equal(config.service_name, "auto");
+    assert_int_equal(config.profile_period, 60 * CLP_NSEC_PER_SEC);
+    assert_int_equal(config.profile_cpu_interval, 10 * CLP_NSEC_PER_MSEC);
+    assert_int_equal(config.profile_types, 1u << CLP_TYPE_CPU);
+    assert_int_equal(config.targets_include.count, 1);
+    assert_int_equal(config.targets_exclude.count, 0);
+    assert_int_equal(config.upload_count, 0);
+    assert_int_equal(clp_config_check(&config, &error), 0);
+}
+
+static void a_whole_file(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        read_text(
+            "# comment\n"
+            "service: { name: shop, env: production, version: \"1.2\", tags: { team: pay } }\n"
+            "targets:\n  include: [\"shop*\", 'x']\n  exclude: []\n"
+            "profile: { period: 90s, types: [cpu], cpu_interval: 20ms }\n"
+            "upload:\n"
+            "  - { kind: directory, path: /var/p }\n"
+            "  - kind: http\n    url: http://localhost:1\n"
+            "    headers: { X-Key: abc }\n"
+            "log: { level: debug, format: json }\n"),
+        0);
+    assert_string_equal(config.service_name, "shop");
+    assert_int_equal(config.service_tags.count, 1);
+    assert_string_equal(config.service_tags.items[0], "team:pay");
+    assert_int_equal(config.targets_include.count, 2);
+    assert_string_equal(config.targets_include.items[1], "x");
+    assert_int_equal(config.profile_period, 90 * CLP_NSEC_PER_SEC);
+    assert_int_equal(config.upload_count, 2);
+    assert_string_equal(config.uploads[0].path, "/var/p");
+    assert_string_equal(config.uploads[1].headers.items[0], "X-Key: abc");
+    assert_int_equal(config.log_level, CLP_LOG_DEBUG);
+    assert_int_equal(config.log_format, CLP_CONFIG_LOG_JSON);
+}
+
+static void errors_name_file_line_and_nearest(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"profile:\n  perod: 60s\n", "c.yaml:2: profile.perod is no setting; did you mean "
+                                     "profile.period?"},
+        {"\nprofle: {}\n", "c.yaml:2: profle is no section; did you mean profile?"},
+        {"uploads: []\n", "c.yaml:1: uploads is no section; did you mean upload?"},
+        {"log:\n  xyzzy: 1\n", "c.yaml:2: log.xyzzy is no setting"},
+        {"profile:\n\n  period: 60\n", "c.yaml:3: profile.period is a duration with its unit"},
+        {"profile: { period: 10ms }\n", "c.yaml:1: profile.period must be between 1s and 3600s"},
+        {"profile: { period: [60s] }\n", "c.yaml:1: profile.period takes one value"},
+        {"profile: { types: [cpi] }\n", "did you mean cpu?"},
+        {"profile: { types: [] }\n", "no type to record"},
+        {"targets: { include: app }\n", "takes a list"},
+        {"service: { tags: [a] }\n", "service.tags takes keys and values"},
+        {"service: { name: a, name: b }\n", "'name' is set twice"},
+        {"service: x\n", "service takes keys and values"},
+        {"service: { name: \"a\\0b\" }\n", "service.name takes one value"},
+        {"log: { level: loud }\n", "'loud' is no log level"},
+        {"upload:\n  - { kind: htp, url: x }\n",
+         "c.yaml:2: 'htp' is no kind of upload; did you mean "
+         "http"},
+        {"upload:\n  - { url: x }\n", "an upload needs a kind"},
+        {"upload:\n  - { kind: http, path: x }\n", "takes a url"},
+        {"upload:\n  - { kind: directory, pth: x }\n", "upload takes no pth; did you mean path?"},
+        {"a: [\n", "c.yaml:2: not YAML"},
+        {"- a\n", "the configuration takes keys and values"},
+        {"&a [*a]\n", "the configuration takes keys and values"},
+        {"profile: { types: &x [*x] }\n", "a list takes texts"},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(cases); i++) {
+        assert_int_equal(read_text(cases[i].text), -EINVAL);
+        if (!strstr(error.text, cases[i].want))
+            fail_msg("'%s' gave '%s'", cases[i].text, error.text);
+    }
+}
+
+static void nothing_is_a_configuration(void **state)
+{
+    (void)state;
+    assert_int_equal(read_text(""), 0);
+    assert_int_equal(read_text("# only a comment\n"), 0);
+    assert_int_equal(read_text("service:\nupload:\n"), 0);
+}
+
+static void environment_wins(void **state)
+{
+    (void)state;
+    char *environment[] = {
+        (char *)"CLRPULSE_PROFILE_CPU_INTERVAL=5ms",
+        (char *)"CLRPULSE_SERVICE_TAGS=a:b, c:d",
+        (char *)"CLRPULSE_TARGETS_INCLUDE=x*,y",
+        (char *)"CLRPULSE_UPLOAD=[{kind: directory, path: /p}]",
+        (char *)"CLRPULSE_SERVICE_HOST=10.0.0.1", /* made by Kubernetes */
+        NULL,
+    };
+    assert_int_equal(read_text("profile: { cpu_interval: 20ms }\n"
+                               "upload:\n  - { kind: http, url: \"http://x\" }\n"),
+                     0);
+    assert_int_equal(clp_config_read_environment(&config, environment, &error), 0);
+    assert_int_equal(config.profile_cpu_interval, 5 * CLP_NSEC_PER_MSEC);
+    assert_int_equal(config.service_tags.count, 2);
+    assert_string_equal(config.service_tags.items[1], "c:d");
+    assert_string_equal(config.targets_include.items[0], "x*");
+    assert_int_equal(config.upload_count, 1);
+    assert_string_equal(config.uploads[0].kind, "directory");
+}
+
+static void environment_errors_name_the_variable(void **state)
+{
+    (void)state;
+    char *environment[] = {(char *)"CLRPULSE_PROFILE_PERIOD=soon", NULL};
+    assert_int_equal(clp_config_read_environment(&config, environment, &error), -EINVAL);
+    assert_non_null(strstr(error.text, "CLRPULSE_PROFILE_PERIOD in the environment: "));
+    environment[0] = (char *)"CLRPULSE_UPLOAD=[{kind: tape}]";
+    assert_int_equal(clp_config_read_environment(&config, environment, &error), -EINVAL);
+    assert_non_null(strstr(error.text, "CLRPULSE_UPLOAD:1: 'tape' is no kind"));
+}
+
+static void unreachable_combinations(void **state)
+{
+    (void)state;
+    assert_int_equal(read_text("profile: { period: 1s, cpu_interval: 500ms }\n"), 0);
+    assert_int_equal(clp_config_check(&config, &error), -EINVAL);
+    assert_non_null(strstr(error.text, "cpu_interval"));
+}
+
+static void durations(void **state)
+{
+    (void)state;
+    uint64_t ns = 0;
+    assert_int_equal(clp_value_duration("1.5s", 0, &ns), 0);
+    assert_int_equal(ns, 1500 * CLP_NSEC_PER_MSEC);
+    assert_int_equal(clp_value_duration("2m", 0, &ns), 0);
+    assert_int_equal(ns, 120 * CLP_NSEC_PER_SEC);
+    assert_int_equal(clp_value_duration("20", CLP_NSEC_PER_SEC, &ns), 0);
+    assert_int_equal(ns, 20 * CLP_NSEC_PER_SEC);
+    const char *bad[] = {"", "s", "-1s", "1 s", "1e3s", "inf", "0x10s", "1.2.3s", "1S", "20"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(bad); i++)
+        assert_int_equal(clp_value_duration(bad[i], 0, &ns), -EINVAL);
+    assert_int_equal(clp_value_duration("999999999999999h", 0, &ns), -ERANGE);
+    assert_int_equal(ns, 20 * CLP_NSEC_PER_SEC);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(defaults),
+        T(a_whole_file),
+        T(errors_name_file_line_and_nearest),
+        T(nothing_is_a_configuration),
+        T(environment_wins),
+        T(environment_errors_name_the_variable),
+        T(unreachable_combinations),
+        T(durations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

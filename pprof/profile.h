@@ -124,9 +124,10 @@ struct clp_profile_label {
     int64_t num;      /* when str is NULL */
     const char *unit; /* of the number; NULL: none, and pprof takes the key for the unit */
 };
-/* The order does not matter. A label is left out, and counted, when its key is empty or came
- * already in this set, or had the other form (text, number, another unit) before in this profile. A
- * text that the string table has no room for becomes "[other]". CLP_PROFILE_NO_LABELS when full. */
+/* The order does not matter. A label with an empty text says nothing and is left out. A label is
+ * left out, and counted, when its key is empty or came already in this set, or had the other form
+ * (text, number, another unit) before in this profile. A text that the string table has no room for
+ * becomes "[other]". CLP_PROFILE_NO_LABELS when full. */
 uint32_t clp_profile_labels(struct clp_profile *p, const struct clp_profile_label *labels,
                             size_t count);
 
@@ -136,15 +137,11 @@ void clp_profile_add(struct clp_profile *p, uint32_t stack, uint32_t labels, con
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* What did not fit, by table, since the profile was made. */
+/* What did not fit, by reason (pprof/counts.def), since the profile was made. */
 struct clp_profile_counts {
-    uint64_t samples_folded; /* clp_profile_add calls that ended in [other] */
-    uint64_t strings_full, strings_cut;
-    uint64_t mappings_full, functions_full, locations_full, stacks_full, label_sets_full,
-        samples_full;
-    uint64_t labels_refused; /* left out: empty or double key, or two forms of one key */
-    uint64_t values_refused;
-    uint64_t no_memory;
+#define CLP_PROFILE_COUNT(field, text) uint64_t field;
+#include "pprof/counts.def"
+#undef CLP_PROFILE_COUNT
 };
 const struct clp_profile_counts *clp_profile_counts(const struct clp_profile *p);
 

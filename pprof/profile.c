@@ -162,7 +162,9 @@ static bool keeps_form(struct clp_profile *p, const struct clp_model_label *l)
     union clp_map_value *known = clp_map_get_u64(&p->label_forms, l->key);
     if (known)
         return known->u64 == form;
-    return clp_map_put_u64(&p->label_forms, l->key, (union clp_map_value){.u64 = form}) == 0;
+    int r = clp_map_put_u64(&p->label_forms, l->key, (union clp_map_value){.u64 = form});
+    p->counts.no_memory += r == -ENOMEM;
+    return r == 0;
 }
 
 static uint32_t label_text(struct clp_profile *p, const char *s)
@@ -261,7 +263,7 @@ static double usable_value(struct clp_profile *p, uint32_t value, double v)
 {
     if (v == 0)
         return 0;
-    if (isfinite(v) && v > 0 && p->totals[value] + v <= CLP_PROFILE_TOTAL_MAX)
+    if (isfinite(v) && v > 0 && v <= CLP_PROFILE_TOTAL_MAX - p->totals[value])
         return v;
     p->counts.values_refused++;
     return 0;

@@ -1,0 +1,345 @@
+"""What the integration tests share: start a mode of the test program, record it, read the profile.
+
+Paths come from the environment that CMake sets: CLP_CLRPULSE (the command), CLP_LIBRARY
+(libclrpulse.so), CLP_TARGETS (folder of the published test programs), CLP_FRAMEWORK (net10.0...),
+CLP_PEER (the second profiler).  Everything a test starts lies in its own temporary folder and is
+ended before the test ends."""
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+import pprof
+
+TICKS = os.sysconf("SC_CLK_TCK")
+READY_SECONDS = 60
+COMMAND_SECONDS = 120
+
+
+def environment(name):
+    value = os.environ.get(name)
+    if not value:
+        raise RuntimeError(f"{name} is not set: run this through ctest, or set it")
+    return value
+
+
+def framework():
+    return os.environ.get("CLP_FRAMEWORK", "net10.0")
+
+
+def cpu_ns(pid):
+    """utime+stime of a process, all threads, children not counted."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        rest = file.read().rsplit(b")", 1)[1].split()
+    return (int(rest[11]) + int(rest[12])) * 1_000_000_000 // TICKS
+
+
+def wait_for(condition, seconds, what):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what}: not within {seconds} s")
+        time.sleep(0.02)
+
+
+class Target:
+    """A running test program."""
+
+    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None):
+        self.directory = tempfile.mkdtemp(prefix="clp-target-")
+        test.addCleanup(self.close)
+        program = os.path.join(environment("CLP_TARGETS"), tfm or framework(), "ClpTarget")
+        command = [program, mode, *map(str, options)]
+        if duration:
+            command += ["--duration", str(duration)]
+        full = {k: v for k, v in os.environ.items() if not k.startswith(("DOTNET_", "CORECLR_"))}
+        full.update({"TMPDIR": self.directory}, **(env or {}))
+        self.errors = open(os.path.join(self.directory, "stderr"), "w+b")
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=self.errors, env=full, cwd=self.directory)
+        self.pid = self.process.pid
+        self._buffer = b""
+        self.ready = self._expect("ready", READY_SECONDS)
+
+    def _line(self, seconds):
+        end = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+                raise TimeoutError(f"the target printed nothing for {seconds} s")
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                raise RuntimeError(f"the target died: {self.describe_end()}")
+            self._buffer += data
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        return json.loads(line)
+
+    def _expect(self, key, seconds):
+        got = self._line(seconds)
+        if key not in got:
+            raise RuntimeError(f"expected {key!r} from the target, got {got}")
+        return got[key] if key in ("truth", "state") else got
+
+    def _send(self, command):
+        try:
+            self.process.stdin.write(command.encode() + b"\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            raise RuntimeError(f"the target died: {self.describe_end()}") from None
+
+    def begin(self):
+        self._send("begin")
+        return self._expect("begun", COMMAND_SECONDS)
+
+    def end(self, seconds=COMMAND_SECONDS):
+        self._send("end")
+        truth = self._expect("truth", seconds)
+        for worker in truth.get("threads", []):
+            if "failure" in worker:
+                raise RuntimeError(f"thread {worker['name']} failed: {worker['failure']}")
+        return truth
+
+    def truth(self, seconds):
+        """The truth of a target with a duration."""
+        self._expect("begun", COMMAND_SECONDS)
+        return self._expect("truth", seconds)
+
+    def state(self):
+        self._send("state")
+        return self._expect("state", COMMAND_SECONDS)
+
+    def quit(self, code=0, seconds=COMMAND_SECONDS):
+        self._send(f"quit {code}")
+        return self.process.wait(seconds)
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def describe_end(self):
+        try:
+            code = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            code = "still running"
+        self.errors.seek(0)
+        return f"exit code {code}, stderr: {self.errors.read().decode(errors='replace')[-4000:]}"
+
+    def library_mapped(self):
+        return "libclrpulse" in open(f"/proc/{self.pid}/maps").read()
+
+    def library_runs(self):
+        """The library's own thread exists."""
+        return any(name == "clrpulse" for name in self.thread_names().values())
+
+    def thread_names(self):
+        names = {}
+        for tid in os.listdir(f"/proc/{self.pid}/task"):
+            try:
+                with open(f"/proc/{self.pid}/task/{tid}/comm") as file:
+                    names[int(tid)] = file.read().rstrip("\n")
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+        return names
+
+    def diagnostics_socket(self):
+        found = [name for name in os.listdir(self.directory)
+                 if name.startswith(f"dotnet-diagnostic-{self.pid}-")]
+        return os.path.join(self.directory, found[0])
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.errors.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Recorder:
+    """A running `clrpulse record`."""
+
+    def __init__(self, test, pid, seconds, *options, env=None):
+        self.directory = tempfile.mkdtemp(prefix="clp-record-")
+        self.path = os.path.join(self.directory, "profile.pb.gz")
+        self.seconds = seconds
+        test.addCleanup(self.close)
+        command = [environment("CLP_CLRPULSE"), "record", "-p", str(pid), "-d", str(seconds),
+                   "-o", self.path, *options]
+        self.errors = open(os.path.join(self.directory, "stderr"), "w+b")
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.errors,
+                                        stderr=self.errors, env={**os.environ, **(env or {})})
+
+    def running(self):
+        return self.process.poll() is None
+
+    def message(self):
+        self.errors.seek(0)
+        return self.errors.read().decode(errors="replace")
+
+    def wait(self, seconds=None):
+        return self.process.wait(seconds or self.seconds + 60)
+
+    def profile(self, code=0):
+        got = self.wait()
+        if got != code:
+            raise AssertionError(f"record ended with {got}, expected {code}: {self.message()}")
+        return pprof.load(self.path)
+
+    def close(self):
+        if self.running():
+            self.process.kill()
+        self.process.wait()
+        self.errors.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Recorded:
+    """What one recording around one round of work gave."""
+
+    def __init__(self, profile, truth, work_cpu, whole_cpu):
+        self.profile, self.truth = profile, truth
+        self.work_cpu = work_cpu    # CPU of the process from before `begin` to after `end`
+        self.whole_cpu = whole_cpu  # from before the attach until after the detach
+
+
+# Before the work begins the recorder has to be at work: the library's thread exists a moment before
+# its timers do.
+SETTLE_SECONDS = 1.0
+MARGIN_SECONDS = 6
+
+
+def record_work(test, target, seconds, *options, fixed=False, limit=None, env=None):
+    """Records a round of work that lies wholly inside the recording.
+
+    With `fixed` the work ends by itself, `seconds` is then its longest time."""
+    before = cpu_ns(target.pid)
+    recorder = Recorder(test, target.pid, seconds + MARGIN_SECONDS, *options, env=env)
+    wait_for(lambda: not recorder.running() or target.library_runs(), 30, "the library's thread")
+    time.sleep(SETTLE_SECONDS)
+    if not recorder.running():
+        raise AssertionError(f"record ended at once: {recorder.message()}")
+    work_before = cpu_ns(target.pid)
+    target.begin()
+    if not fixed:
+        time.sleep(seconds)
+    truth = target.end(limit or COMMAND_SECONDS)
+    work = cpu_ns(target.pid) - work_before
+    if not recorder.running():
+        raise AssertionError(f"the recording ended before the work: {recorder.message()}")
+    profile = recorder.profile()
+    return Recorded(profile, truth, work, cpu_ns(target.pid) - before)
+
+
+def with_retry(measure, tries=3):
+    """Runs a measurement that a busy machine can spoil: the assertion has to hold once in `tries`.
+
+    Only for ratios of times.  What must never happen is asserted without this."""
+    for left in range(tries - 1, -1, -1):
+        try:
+            return measure()
+        except AssertionError as error:
+            if left == 0:
+                raise
+            print(f"measuring again, {left} tries left: {error}", file=sys.stderr)
+
+
+MAIN = "ClpTarget.Program.Main"
+THREAD_START = "System.Threading.Thread.StartCallback"
+NATIVE_START = ("start_thread", "__clone3", "clone3", "__clone", "clone", "_start")
+
+
+def contains(stack, name):
+    return any(pprof.is_function(frame, name) for frame in stack)
+
+
+def is_label(frame):
+    return frame.startswith("[") and frame.endswith("]")
+
+
+def thread_root(profile):
+    """The frame at which the kernel starts a thread, as this libc and its symbols show it.
+
+    It is the usual root of the stacks that a managed thread start is in."""
+    weights = {}
+    for sample in profile.samples:
+        if contains(sample.stack, THREAD_START):
+            root = sample.stack[-1]
+            weights[root] = weights.get(root, 0) + sample.value()
+    root = max(weights, key=weights.get) if weights else ""
+    if not (root in NATIVE_START or root.startswith("libc.so.6!")):
+        raise AssertionError(f"managed threads end at {root!r}, not where libc starts a thread")
+    return root
+
+
+def rooted(profile):
+    """The CPU time of samples that end at Main, a managed or a native thread start."""
+    root = thread_root(profile)
+    return profile.total(where=lambda s: s.stack[-1] == root or s.stack[-1] in NATIVE_START
+                         or contains(s.stack, MAIN))
+
+
+def without_stack(sample):
+    """Time that is known without a stack and says so: `[native NAME]`, `[short-lived threads]`..."""
+    return len(sample.stack) == 1 and is_label(sample.stack[0])
+
+
+class AttachError(Exception):
+    def __init__(self, hresult):
+        super().__init__(f"0x{hresult:08x}")
+        self.hresult = hresult
+
+
+def attach_profiler(target, clsid, path, data=b"", timeout_ms=10000):
+    """Sends AttachProfiler over the runtime's diagnostics port, as any profiler's own tool does."""
+    text = (path + "\0").encode("utf-16-le")
+    payload = struct.pack("<I", timeout_ms) + uuid.UUID(clsid).bytes_le
+    payload += struct.pack("<I", len(text) // 2) + text + struct.pack("<I", len(data)) + data
+    message = b"DOTNET_IPC_V1\0" + struct.pack("<HBBH", 20 + len(payload), 3, 1, 0) + payload
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.settimeout(timeout_ms / 1000 + 20)
+        channel.connect(target.diagnostics_socket())
+        channel.sendall(message)
+        reply = b""
+        while len(reply) < 24:
+            more = channel.recv(4096)
+            if not more:
+                raise RuntimeError("the runtime closed the diagnostics port")
+            reply += more
+    hresult = struct.unpack_from("<I", reply, 20)[0]
+    if reply[17] != 0 or hresult != 0:
+        raise AttachError(hresult)
+
+
+class Case(unittest.TestCase):
+    maxDiff = None
+
+    def target(self, mode, *options, **keywords):
+        return Target(self, mode, *options, **keywords)
+
+    def record(self, target, seconds, *options, **keywords):
+        return Recorder(self, target.pid, seconds, *options, **keywords)
+
+    def assert_ratio(self, got, low, high, what, profile=None):
+        if not low <= got <= high:
+            detail = f"\n{profile.top()}" if profile else ""
+            self.fail(f"{what}: {got:.4f}, not within [{low:.4f}, {high:.4f}]{detail}")
+        print(f"{what}: {got:.4f}")
+
+    def assert_share(self, part, whole, least, what, profile=None):
+        self.assertGreater(whole, 0, f"{what}: nothing was measured")
+        self.assert_ratio(part / whole, least, 1.0, what, profile)
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    unittest.main(verbosity=2)

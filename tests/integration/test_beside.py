@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+"""Beside another profiler: a main profiler that came before or comes after ours."""
+
+import mmap
+import os
+import struct
+import tempfile
+import time
+
+import harness
+from harness import AttachError, Case, attach_profiler, contains, wait_for
+
+PEER = "6f1d5a3e-7c42-4b8e-9a55-0d7c9b1e2f34"
+FIELDS = ("detach", "active", "jit_finished", "exceptions", "threads_created", "modules",
+          "collections", "error")
+DETACHED, SHUT_DOWN = 2, 3
+
+
+class Counts:
+    """The shared file in which the peer counts its callbacks."""
+
+    def __init__(self, test):
+        handle, self.path = tempfile.mkstemp(prefix="clp-peer-")
+        test.addCleanup(os.unlink, self.path)
+        os.ftruncate(handle, 4096)
+        self.memory = mmap.mmap(handle, 4096)
+        os.close(handle)
+
+    def get(self, name):
+        return struct.unpack_from("<Q", self.memory, 8 * FIELDS.index(name))[0]
+
+    def detach(self):
+        struct.pack_into("<Q", self.memory, 0, 1)
+
+    def all(self):
+        return {name: self.get(name) for name in FIELDS}
+
+
+class TestBeside(Case):
+    MODE = ("storm", "--threads", 2, "--gc-rate", 20)
+
+    def started_with_peer(self, counts):
+        return self.target(*self.MODE, env={
+            "CORECLR_ENABLE_PROFILING": "1",
+            "CORECLR_PROFILER": "{" + PEER + "}",
+            "CORECLR_PROFILER_PATH": harness.environment("CLP_PEER"),
+            "CLP_PEER_COUNTS": counts.path,
+        })
+
+    def attach_peer(self, target, counts):
+        attach_profiler(target, PEER, harness.environment("CLP_PEER"),
+                        counts.path.encode() + b"\0")
+        wait_for(lambda: counts.get("active") == 1, 10, "the peer is at work")
+
+    def round(self, target, counts, seconds=3):
+        """One round of exceptions and collections: the peer counts every one of them."""
+        before = counts.all()
+        target.begin()
+        time.sleep(seconds)
+        truth = target.end()
+        loops = sum(worker["loops"] for worker in truth["threads"])
+        self.assertEqual(counts.get("exceptions") - before["exceptions"], loops, "exceptions")
+        self.assertGreaterEqual(counts.get("collections") - before["collections"],
+                                truth["collections"], "collections")
+        self.assertEqual(truth["wrong"], 0)
+        self.assertEqual(counts.get("error"), 0, f"0x{counts.get('error'):08x}")
+
+    def recorded_round(self, target, counts, recorder):
+        """The same under a recording, which has to be as good as without a neighbour."""
+        wait_for(lambda: not recorder.running() or target.library_runs(), 30, "the library's thread")
+        time.sleep(1)
+        self.round(target, counts, 4)
+        self.check_profile(recorder.profile())
+
+    def check_profile(self, profile):
+        mine = profile.total(where=lambda s: (s.thread() or "").startswith("storm-"))
+        named = profile.total(where=lambda s: contains(s.stack, "ClpTarget.StormMode.Plain")
+                              and contains(s.stack, harness.THREAD_START))
+        self.assertGreater(mine, 2e9)
+        self.assert_share(named, mine, 0.99, "storm threads under Plain", profile)
+
+    def test_peer_first_at_start(self):
+        counts = Counts(self)
+        target = self.started_with_peer(counts)
+        self.assertEqual(counts.get("active"), 1, "the peer is loaded")
+        self.assertGreater(counts.get("modules"), 0)
+        self.round(target, counts)
+        for _ in range(2):
+            self.recorded_round(target, counts, self.record(target, 8))
+        self.round(target, counts)  # ours has gone: the peer still gets everything
+        self.assertEqual(target.quit(3), 3)
+        self.assertEqual(counts.get("active"), SHUT_DOWN)
+
+    def test_peer_first_by_attach(self):
+        counts = Counts(self)
+        target = self.target(*self.MODE)
+        self.attach_peer(target, counts)
+        self.recorded_round(target, counts, self.record(target, 8))
+        self.peer_leaves_while_recorded(target, counts)
+        self.assertEqual(target.quit(3), 3)
+
+    def test_peer_second_by_attach(self):
+        counts = Counts(self)
+        target = self.target(*self.MODE)
+        recorder = self.record(target, 12)
+        wait_for(target.library_runs, 30, "the library's thread")
+        time.sleep(1)
+        self.attach_peer(target, counts)
+        self.recorded_round(target, counts, recorder)
+        self.round(target, counts)
+        self.peer_leaves_while_recorded(target, counts)
+        self.assertEqual(target.quit(3), 3)
+
+    def peer_leaves_while_recorded(self, target, counts):
+        recorder = self.record(target, 10)
+        wait_for(target.library_runs, 30, "the library's thread")
+        time.sleep(1)
+        counts.detach()
+        wait_for(lambda: counts.get("active") == DETACHED, 10, "the peer has gone")
+        target.begin()
+        time.sleep(4)
+        target.end()
+        self.check_profile(recorder.profile())
+
+    def test_second_attach_of_ours(self):
+        """The library attached once more, by hand and with data that means nothing: refused, and
+        the recording at work does not notice."""
+        target = self.target("spin", "--sleepers", 0)
+        target.begin()
+        recorder = self.record(target, 8)
+        wait_for(target.library_runs, 30, "the library's thread")
+        time.sleep(1)
+        path = next(line.split()[-1] for line in open(f"/proc/{target.pid}/maps")
+                    if "libclrpulse" in line)
+        clsid = harness.environment("CLP_CLSID")
+        for data in (b"", b"x" * 152):
+            with self.assertRaises(AttachError):
+                attach_profiler(target, clsid, path, data)
+        profile = recorder.profile()
+        self.assert_ratio(profile.total() / (2 * profile.duration_ns), 0.9, 1.05,
+                          "CPU per core and second", profile)
+        self.assertEqual(target.end()["threads"][0]["name"], "busy-0")
+        self.assertEqual(target.quit(0), 0)
+
+
+if __name__ == "__main__":
+    harness.main()

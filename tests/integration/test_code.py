@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Code that comes and goes under sampling: no crash, no wrong name, hardly any missing."""
+
+import re
+
+import harness
+from harness import Case, is_label, record_work
+
+NUMBERED = re.compile(r"(?:^|\.)(Work|Inner|Dyn)(\d+)(Inner)?(?:\(|$)")
+
+
+class TestCollectible(Case):
+    def test_names(self):
+        target = self.target("collectible", "--contexts", 500, "--dynamics", 5000)
+        got = record_work(self, target, 60, fixed=True)
+        self.assertEqual((got.truth["contexts"], got.truth["dynamics"]), (500, 5000))
+        self.modulus = got.truth["modulus"]
+        weights = {"right": 0, "missing": 0, "context": 0, "dynamic": 0}
+        seen = set()
+        for sample in got.profile.samples:
+            self.judge(sample, weights, seen)
+        whole = weights["right"] + weights["missing"]
+        self.assertGreater(whole, 5e9, f"too little time was sampled in plug-ins\n{got.profile.top()}")
+        self.assert_ratio(weights["missing"] / whole, 0, 0.01, "plug-in time without names",
+                          got.profile)
+        self.assertGreater(weights["context"], whole * 0.2)
+        self.assertGreater(weights["dynamic"], whole * 0.2)
+        # A name that sticks to an address would show a few numbers again and again.
+        self.assertGreater(len(seen), 700, "distinct plug-in and dynamic method numbers")
+        self.assertTrue(target.alive(), target.describe_end)
+
+    def judge(self, sample, weights, seen):
+        call = next((i for i, f in enumerate(sample.stack)
+                     if harness.pprof.is_function(f, "ClpTarget.CollectibleMode.CallFor")), -1)
+        if call <= 0:
+            return
+        above = sample.stack[:call]
+        found = [NUMBERED.search(frame) for frame in above]
+        names = [match for match in found if match]
+        if names:
+            self.check_names(sample, names)
+            seen.add((names[0][1][:3], names[0][2]))
+            weights["right"] += sample.value()
+            kind = "dynamic" if names[0][1] == "Dyn" else "context"
+            weights[kind] += sample.value()
+        elif any(is_label(frame) and "stub" not in frame.lower() for frame in above):
+            weights["missing"] += sample.value()
+
+    def check_names(self, sample, names):
+        numbers = {int(match[2]) for match in names}
+        self.assertEqual(len(numbers), 1, f"names of two plug-ins in one call: {sample.stack}")
+        kinds = [match[1] + (match[3] or "") for match in names]
+        allowed = (["Inner", "Work"], ["Work"], ["DynInner", "Dyn"], ["Dyn"])
+        self.assertIn(kinds, allowed, f"an impossible call: {sample.stack}")
+        thread = int(sample.thread().rsplit("-", 1)[1])
+        self.assertEqual(numbers.pop() % self.modulus, thread,
+                         f"thread {sample.thread()} never ran that: {sample.stack}")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -2,6 +2,7 @@
 
 #include "base/core/arena.h"
 #include "base/core/text.h"
+#include "sampler/inproc/clock.h"
 #include "sampler/inproc/maps.h"
 #include "sampler/unwind/elf.h"
 
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <time.h>
 #include <unistd.h>
 
 #define RANGES_MAX 16384u
@@ -235,13 +235,6 @@ static bool take_mapping(void *user, const struct clp_map_entry *e)
     return true;
 }
 
-static uint64_t now_ns(void)
-{
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * CLP_NSEC_PER_SEC + (uint64_t)ts.tv_nsec;
-}
-
 static void refresh(uint64_t pass, uint64_t now)
 {
     struct refresh s = {0};
@@ -254,7 +247,7 @@ static void refresh(uint64_t pass, uint64_t now)
         memset(I.cache, 0, sizeof(I.cache));
     }
     I.refreshes++;
-    I.refreshed_ns = now_ns();
+    I.refreshed_ns = clp_clock_monotonic_ns();
     uint64_t took = I.refreshed_ns - now;
     I.refresh_allowed_ns =
         I.refreshes < REFRESH_FREE ? 0 : I.refreshed_ns + REFRESH_COST_SHARE * took;
@@ -290,7 +283,7 @@ static struct range *search_fresh(uint64_t ip, uint64_t pass)
     struct range *r = search(ip);
     if (pass == I.last_pass)
         return r;
-    uint64_t now = now_ns();
+    uint64_t now = clp_clock_monotonic_ns();
     bool old = now - I.refreshed_ns >= REFRESH_EVERY_NS;
     if ((r && !old) || now < I.refresh_allowed_ns)
         return r;

@@ -1,0 +1,28 @@
+/* From captures to samples: drains the capture ring, walks the stacks, names nothing.
+ * Loop thread only. */
+#ifndef CLP_SAMPLER_INPROC_COLLECT_H
+#define CLP_SAMPLER_INPROC_COLLECT_H
+
+#include "base/core/core.h"
+#include "sampler/inproc/feed.h"
+
+#include <stdbool.h>
+
+/* Where samples go: every reader's feed. */
+struct clp_collect_sink {
+    void *user;
+    void (*stack)(void *user, const struct clp_feed_sample *s);
+    void (*count)(void *user, enum clp_counter counter); /* a capture that lost its stack */
+};
+
+/* Forgets what was learnt about the runtime's hijacking; `runtime_major` chooses where the Thread
+ * object's hijack pair is looked for first (only believed when it fits the stack). */
+void clp_collect_reset(uint16_t runtime_major);
+
+/* Takes up to `max` captures. How many it took; fewer than `max` = the ring is empty. `pass`
+ * numbers the rounds (clp_images_find). */
+uint32_t clp_collect_drain(uint64_t pass, uint32_t max, const struct clp_collect_sink *sink);
+/* Throws away all that is captured: sampling has ended. */
+void clp_collect_discard(void);
+
+#endif

@@ -1,0 +1,399 @@
+#include "sampler/inproc/engine.h"
+
+#include "sampler/inproc/bodies.h"
+#include "sampler/inproc/budget.h"
+#include "sampler/inproc/capture.h"
+#include "sampler/inproc/clock.h"
+#include "sampler/inproc/collect.h"
+#include "sampler/inproc/feed.h"
+#include "sampler/inproc/images.h"
+#include "sampler/inproc/links.h"
+#include "sampler/inproc/probe.h"
+#include "sampler/inproc/threads.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come */
+#define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
+#define HURRY_NS (2 * CLP_NSEC_PER_MSEC) /* a hand-shake or a mark is under way */
+#define DRAIN_MAX 8192u /* captures a round: more than the ring holds small ones of */
+#define RING_BASE_BYTES (512u << 10)
+#define RING_CPU_BYTES (64u << 10)
+#define RING_MAX_BYTES (4u << 20)
+#define THREADS_MAX 16384u
+
+static struct {
+    struct clp_loop_runtime runtime;
+    bool ready, enumerated;
+    bool sampling;
+    const char *cannot; /* why sampling cannot be had in this process, or NULL */
+    uint64_t pass;
+    uint64_t wait_ns;
+    uint64_t scan_due_ns;
+    struct clp_settings settings; /* union of all readers' */
+    uint64_t interval_ns;         /* in force: with the budget's doublings */
+    struct clp_budget budget;
+} E;
+
+/* ---- to all readers
+ * -------------------------------------------------------------------------------- */
+
+static bool listens(const struct clp_link *l)
+{
+    return l->state == CLP_LINK_ACTIVE && (l->settings.sample_kinds & 1u << CLP_SAMPLE_CPU);
+}
+
+static void stack_to_all(void *user, const struct clp_feed_sample *s)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (listens(clp_links_at(i)))
+            clp_feed_stack(&clp_links_at(i)->feed, s);
+}
+
+static void count_to_all(void *user, enum clp_counter counter)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (listens(clp_links_at(i)))
+            clp_feed_count(&clp_links_at(i)->feed, counter);
+}
+
+static void time_to_all(void *user, const struct clp_thread *t, enum clp_special special,
+                        uint64_t cpu_ns, uint64_t time_ns)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (listens(clp_links_at(i)))
+            clp_feed_time(&clp_links_at(i)->feed, t, special, cpu_ns, time_ns);
+}
+
+static const struct clp_collect_sink collect_sink = {.stack = stack_to_all, .count = count_to_all};
+static const struct clp_threads_sink threads_sink = {.time = time_to_all};
+
+/* ---- totals
+ * ---------------------------------------------------------------------------------------- */
+
+static size_t library_bytes(void)
+{
+    size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes();
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
+            n += clp_feed_bytes(&clp_links_at(i)->feed);
+    return n;
+}
+
+static void totals(struct clp_feed_totals *ret)
+{
+    *ret = (struct clp_feed_totals){
+        .process_cpu_ns = clp_clock_process_ns(),
+        .library_cpu_ns = clp_clock_self_ns(),
+        .capture_full = clp_capture_lost_full(),
+        .capture_reentered = clp_capture_lost_reentry(),
+        .timer_quota = clp_threads_quota_refused(),
+        .table_full = clp_threads_table_refused() + clp_bodies_refused() + clp_images_refused(),
+        .slowdowns = E.budget.slowdowns,
+        .threads = clp_threads_count(),
+        .timers = clp_threads_timers(),
+        .bodies = clp_bodies_body_count(),
+        .library_bytes = library_bytes(),
+        .interval_ns = E.interval_ns,
+    };
+}
+
+static void publish(void)
+{
+    struct clp_feed_totals now;
+    totals(&now);
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
+            clp_feed_publish(&clp_links_at(i)->feed, &now, now_ns);
+}
+
+/* ---- accounting
+ * ------------------------------------------------------------------------------------- */
+
+static uint32_t drain(void)
+{
+    return clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
+}
+
+static void scan(void)
+{
+    uint64_t now = clp_clock_monotonic_ns();
+    E.scan_due_ns = now + clp_threads_scan(now);
+}
+
+/* All clocks are accounted for up to the answered time. */
+static uint64_t account_all(void)
+{
+    if (E.sampling) {
+        drain();
+        scan();
+        drain();
+        clp_threads_flush(clp_clock_monotonic_ns());
+    }
+    return clp_clock_monotonic_ns();
+}
+
+/* ---- sampling on and off
+ * ----------------------------------------------------------------------------- */
+
+static size_t capture_ring_bytes(void)
+{
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    size_t n = RING_BASE_BYTES + RING_CPU_BYTES * (size_t)CLP_MAX(cpus, 1);
+    return CLP_MIN(n, RING_MAX_BYTES);
+}
+
+static const char *prepare(void)
+{
+    if (clp_images_init() < 0 || clp_capture_init(capture_ring_bytes(), THREADS_MAX) < 0 ||
+        clp_threads_init(THREADS_MAX, &threads_sink) < 0)
+        return "no memory for the library's tables in this process";
+    if (clp_probe_result(CLP_PROBE_VM_READV) < 0)
+        clp_images_forbid_vm_readv();
+    if (clp_probe_result(CLP_PROBE_ARCH_PRCTL) == 0)
+        clp_capture_allow_arch_prctl();
+    if (clp_signal_install() < 0)
+        return "the runtime's signal set-up is not the one that sampling can share safely";
+    clp_collect_reset(E.runtime.major);
+    return NULL;
+}
+
+static uint64_t effective_interval(void)
+{
+    uint64_t ns = E.settings.cpu_interval_ns << E.budget.doublings;
+    return CLP_MIN(ns, CLP_CPU_INTERVAL_MAX_NS);
+}
+
+static void apply_interval(void)
+{
+    E.interval_ns = effective_interval();
+    clp_threads_start(E.interval_ns, E.settings.flags & CLP_SETTINGS_NATIVE_STACKS);
+}
+
+static void start_sampling(void)
+{
+    E.cannot = prepare();
+    if (E.cannot)
+        return;
+    clp_budget_begin(&E.budget, clp_clock_monotonic_ns(), clp_clock_self_ns(),
+                     clp_clock_process_ns());
+    clp_capture_enable(true);
+    apply_interval();
+    E.sampling = true;
+}
+
+/* The signal stays shared while the library is attached: without timers it costs nothing. */
+static void stop_sampling(void)
+{
+    clp_threads_stop();
+    clp_capture_enable(false);
+    clp_collect_discard();
+    E.sampling = false;
+    E.interval_ns = 0;
+}
+
+/* ---- readers come, go, and change their minds
+ * ------------------------------------------------------------ */
+
+static struct clp_settings union_of_settings(void)
+{
+    struct clp_settings all = {.cpu_interval_ns = CLP_CPU_INTERVAL_MAX_NS};
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        const struct clp_link *l = clp_links_at(i);
+        if (l->state < CLP_LINK_WELCOMED || l->settings.sample_kinds == 0)
+            continue;
+        all.sample_kinds |= l->settings.sample_kinds;
+        all.flags |= l->settings.flags;
+        all.cpu_interval_ns = CLP_MIN(all.cpu_interval_ns, l->settings.cpu_interval_ns);
+    }
+    return all;
+}
+
+static void open_feed(struct clp_link *l)
+{
+    struct clp_feed_totals now;
+    totals(&now);
+    if (clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now) < 0)
+        clp_link_close(l, "the shared memory's header is not of this version");
+    else
+        l->state = CLP_LINK_ACTIVE;
+}
+
+/* Everything up to now belongs to those who listened up to now; then the new order holds. */
+static void reorder(void)
+{
+    (void)account_all();
+    E.settings = union_of_settings();
+    if (E.settings.sample_kinds && !E.sampling) {
+        start_sampling();
+        (void)account_all(); /* what starting took belongs to nobody */
+    } else if (E.settings.sample_kinds) {
+        apply_interval();
+    } else if (E.sampling) {
+        stop_sampling();
+    }
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state >= CLP_LINK_WELCOMED && l->settings.sample_kinds && !E.sampling)
+            clp_link_close(l, E.cannot);
+        else if (l->state == CLP_LINK_WELCOMED)
+            open_feed(l);
+    }
+}
+
+/* ---- flushes
+ * ------------------------------------------------------------------------------------------ */
+
+static void write_marks(void)
+{
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE && l->mark_due &&
+            clp_feed_mark(&l->feed, l->mark_id, l->mark_time_ns))
+            l->mark_due = false;
+    }
+}
+
+static void answer_flushes(void)
+{
+    bool asked = false;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        asked |= clp_links_at(i)->state == CLP_LINK_ACTIVE && clp_links_at(i)->flush_id;
+    if (!asked)
+        return;
+    uint64_t now = account_all();
+    publish(); /* the totals that go with the marks */
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state != CLP_LINK_ACTIVE || !l->flush_id)
+            continue;
+        l->mark_due = true;
+        l->mark_id = l->flush_id;
+        l->mark_time_ns = now;
+        l->flush_id = 0;
+    }
+}
+
+/* ---- rounds
+ * ------------------------------------------------------------------------------------------- */
+
+void clp_engine_begin(const struct clp_loop_runtime *runtime, bool own_descriptors)
+{
+    struct clp_links_self self = {runtime->major, runtime->minor, runtime->patch, own_descriptors};
+    uint64_t slowdowns = E.budget.slowdowns, pass = E.pass;
+    memset(&E, 0, sizeof(E));
+    E.runtime = *runtime;
+    E.budget.slowdowns = slowdowns;
+    E.pass = pass;
+    clp_links_init(&self);
+}
+
+void clp_engine_runtime_ready(void)
+{
+    E.ready = true;
+}
+
+void clp_engine_announce(const struct clp_attach_data *attach)
+{
+    (void)clp_links_connect(attach, clp_clock_monotonic_ns());
+}
+
+static void enumerate_once(void)
+{
+    if (!E.ready || E.enumerated)
+        return;
+    E.enumerated = true;
+    if (E.runtime.enumerate)
+        E.runtime.enumerate();
+}
+
+static bool in_a_hurry(void)
+{
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        const struct clp_link *l = clp_links_at(i);
+        if ((l->state != CLP_LINK_FREE && l->state != CLP_LINK_ACTIVE) || l->mark_due)
+            return true;
+    }
+    return false;
+}
+
+static void sample_round(void)
+{
+    uint32_t taken = drain();
+    E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS);
+    if (clp_clock_monotonic_ns() >= E.scan_due_ns)
+        scan();
+    if (clp_budget_check(&E.budget, clp_clock_monotonic_ns(), clp_clock_self_ns(),
+                         clp_clock_process_ns()))
+        apply_interval();
+}
+
+uint64_t clp_engine_round(void)
+{
+    struct clp_links_news news = {0};
+    E.wait_ns = CLP_MAX(E.wait_ns, ROUND_NS);
+    clp_links_serve(clp_clock_monotonic_ns(), &news);
+    enumerate_once();
+    bool waiting = false;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
+    if (E.enumerated && (news.settings_changed || waiting))
+        reorder();
+    if (E.sampling)
+        sample_round();
+    else
+        E.wait_ns = ROUND_MAX_NS;
+    answer_flushes();
+    write_marks();
+    publish();
+    if (news.detach_asked && E.runtime.request_detach)
+        E.runtime.request_detach();
+    if (!clp_links_any())
+        return CLP_ENGINE_IDLE;
+    return in_a_hurry() ? HURRY_NS : E.wait_ns;
+}
+
+/* ---- the end
+ * -------------------------------------------------------------------------------------------- */
+
+static bool marks_are_due(void)
+{
+    bool due = false;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        due |= clp_links_at(i)->mark_due;
+    return due;
+}
+
+void clp_engine_last_words(uint64_t deadline_ns)
+{
+    const struct timespec pause = {.tv_nsec = HURRY_NS};
+    uint64_t now = account_all();
+    publish();
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE) {
+            l->mark_due = true;
+            l->mark_id = 0;
+            l->mark_time_ns = now;
+        }
+    }
+    for (write_marks(); marks_are_due() && clp_clock_monotonic_ns() < deadline_ns; write_marks())
+        (void)nanosleep(&pause, NULL);
+}
+
+void clp_engine_end(void)
+{
+    if (E.sampling)
+        stop_sampling();
+    clp_signal_uninstall();
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (clp_links_at(i)->state != CLP_LINK_FREE)
+            clp_link_close(clp_links_at(i), NULL);
+}

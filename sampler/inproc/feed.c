@@ -1,0 +1,368 @@
+#include "sampler/inproc/feed.h"
+
+#include "base/core/arena.h"
+#include "sampler/inproc/bodies.h"
+#include "sampler/inproc/images.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+/* Threads with a slot have the entry of that number; those without share the rest by their number
+ * (two that meet there only cost a definition more). */
+#define SLOT_ENTRIES CLP_CAPTURE_THREADS_MAX
+#define OTHER_ENTRIES 256u
+#define ENTRIES (SLOT_ENTRIES + OTHER_ENTRIES)
+
+struct clp_feed_thread {
+    uint32_t thread_id; /* 0: entry not in use */
+    uint32_t name_version;
+    int32_t tid;
+    uint32_t kind;
+    bool defined;
+    bool has_stack;      /* the ring holds a sample of it with a stack */
+    uint64_t waiting_ns; /* CPU time that found the ring full */
+    uint64_t waiting_at_ns;
+};
+
+int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
+                  const struct clp_feed_totals *now)
+{
+    struct clp_feed n = {.base = *now};
+    int r = clp_ring_open(&n.ring, mapping, mapped_bytes);
+    if (r < 0)
+        return r;
+    n.threads = clp_pages_alloc(ENTRIES * sizeof(struct clp_feed_thread));
+    if (!n.threads)
+        return -ENOMEM;
+    *f = n;
+    return 0;
+}
+
+void clp_feed_close(struct clp_feed *f)
+{
+    clp_pages_free(f->threads, ENTRIES * sizeof(struct clp_feed_thread));
+    clp_idset_done(&f->images);
+    clp_idset_done(&f->methods);
+    clp_idset_done(&f->bodies);
+    memset(f, 0, sizeof(*f));
+}
+
+size_t clp_feed_bytes(const struct clp_feed *f)
+{
+    return f->slot_high * sizeof(struct clp_feed_thread) + clp_idset_bytes(&f->images) +
+           clp_idset_bytes(&f->methods) + clp_idset_bytes(&f->bodies);
+}
+
+void clp_feed_count(struct clp_feed *f, enum clp_counter counter)
+{
+    f->counters[counter]++;
+}
+
+/* ---- definitions
+ * ---------------------------------------------------------------------------------- */
+
+/* Each answers 0 when the reader knows it now, -ENOSPC when the ring is full, or -ENOENT when the
+ * library has nothing to say: then the user of the definition goes without. */
+
+static uint64_t scratch[CLP_WIRE_RECORD_MAX_BYTES / 8];
+
+static int define_image(struct clp_feed *f, uint32_t id)
+{
+    if (id == 0 || clp_idset_has(&f->images, id))
+        return id == 0 ? -ENOENT : 0;
+    int n = clp_images_record(id, scratch, sizeof(scratch));
+    if (n == -ENOENT)
+        n = clp_bodies_image_record(id, scratch, sizeof(scratch));
+    if (n < 0)
+        return -ENOENT;
+    int r = clp_ring_write(&f->ring, (const struct clp_rec *)scratch);
+    if (r == 0)
+        clp_idset_add(&f->images, id);
+    return r;
+}
+
+static int define_method(struct clp_feed *f, uint32_t id)
+{
+    struct clp_rec_method *rec = (struct clp_rec_method *)scratch;
+    if (clp_idset_has(&f->methods, id))
+        return 0;
+    if (clp_bodies_method_record(id, scratch, sizeof(scratch)) < 0)
+        return -ENOENT;
+    uint32_t image_id = rec->image_id;
+    if (image_id && !clp_idset_has(&f->images, image_id)) {
+        if (define_image(f, image_id) == -ENOSPC)
+            return -ENOSPC;
+        if (clp_bodies_method_record(id, scratch, sizeof(scratch)) < 0) /* scratch was used */
+            return -ENOENT;
+    }
+    int r = clp_ring_write(&f->ring, &rec->rec);
+    if (r == 0)
+        clp_idset_add(&f->methods, id);
+    return r;
+}
+
+static int define_body(struct clp_feed *f, uint32_t id)
+{
+    struct clp_rec_body rec;
+    if (clp_idset_has(&f->bodies, id))
+        return 0;
+    if (clp_bodies_body_record(id, &rec) < 0)
+        return -ENOENT;
+    int r = define_method(f, rec.method_id);
+    if (r < 0)
+        return r;
+    r = clp_ring_write(&f->ring, &rec.rec);
+    if (r == 0)
+        clp_idset_add(&f->bodies, id);
+    return r;
+}
+
+static int define_frame(struct clp_feed *f, uint64_t frame)
+{
+    switch (clp_frame_kind(frame)) {
+    case CLP_FRAME_MANAGED:
+        return define_body(f, clp_frame_id(frame));
+    case CLP_FRAME_NATIVE:
+        return define_image(f, clp_frame_id(frame));
+    default:
+        return 0;
+    }
+}
+
+/* The frames as this reader may see them: one whose definition is gone becomes unknown. */
+static int define_frames(struct clp_feed *f, const struct clp_feed_sample *s, uint64_t *ret_frames)
+{
+    for (uint16_t i = 0; i < s->count; i++) {
+        int r = define_frame(f, s->frames[i]);
+        if (r == -ENOSPC)
+            return r;
+        ret_frames[i] = r == 0 ? s->frames[i] : clp_frame_make(CLP_FRAME_UNKNOWN, 0, 0);
+    }
+    return 0;
+}
+
+/* ---- threads
+ * -------------------------------------------------------------------------------------- */
+
+static bool write_thread(struct clp_feed *f, struct clp_feed_thread *e, const char *name)
+{
+    size_t n = strlen(name);
+    uint32_t size = (uint32_t)CLP_ALIGN_UP(sizeof(struct clp_rec_thread) + n, 8);
+    struct clp_rec_thread *rec = clp_ring_reserve(&f->ring, size);
+    if (!rec)
+        return false;
+    memset(rec, 0, size);
+    *rec = (struct clp_rec_thread){.rec = {.size = size, .type = CLP_REC_THREAD},
+                                   .thread_id = e->thread_id,
+                                   .tid = e->tid,
+                                   .kind = e->kind,
+                                   .name_len = (uint16_t)n};
+    memcpy(rec + 1, name, n);
+    clp_ring_commit(&f->ring);
+    e->defined = true;
+    return true;
+}
+
+static bool define_thread(struct clp_feed *f, struct clp_feed_thread *e, const struct clp_thread *t)
+{
+    if (e->defined && e->name_version == t->name_version && e->kind == t->kind)
+        return true;
+    e->kind = t->kind;
+    if (!write_thread(f, e, t->name))
+        return false;
+    e->name_version = t->name_version;
+    return true;
+}
+
+/* ---- samples
+ * -------------------------------------------------------------------------------------- */
+
+/* Which control total a special's time belongs to. */
+static enum clp_counter total_of(enum clp_special special)
+{
+    switch (special) {
+    case CLP_SPECIAL_NONE:
+        return CLP_CTR_SAMPLED_CPU_NS;
+    case CLP_SPECIAL_NATIVE_THREAD:
+        return CLP_CTR_NATIVE_CPU_NS;
+    case CLP_SPECIAL_SHORT_LIVED:
+        return CLP_CTR_SHORT_LIVED_CPU_NS;
+    case CLP_SPECIAL_SIGNALS_BLOCKED:
+        return CLP_CTR_SIGNALS_BLOCKED_CPU_NS;
+    default:
+        return CLP_CTR_UNSAMPLED_CPU_NS;
+    }
+}
+
+struct out {
+    uint64_t value_ns, time_ns;
+    uint16_t flags, count;
+    const uint64_t *frames;
+    enum clp_counter total;
+};
+
+/* Writes one sample with all that waits for its thread; false when the ring is full. */
+static bool write_sample(struct clp_feed *f, struct clp_feed_thread *e, const struct out *o)
+{
+    uint32_t size = (uint32_t)sizeof(struct clp_rec_sample) + 8u * o->count;
+    struct clp_rec_sample *rec = clp_ring_reserve(&f->ring, size);
+    if (!rec)
+        return false;
+    uint64_t value = o->value_ns + e->waiting_ns;
+    *rec = (struct clp_rec_sample){
+        .rec = {.size = size, .type = CLP_REC_SAMPLE, .count = o->count},
+        .time_ns = o->time_ns,
+        .value = (int64_t)CLP_MIN(value, (uint64_t)CLP_WIRE_VALUE_MAX),
+        .thread_id = e->thread_id,
+        .kind = CLP_SAMPLE_CPU,
+        .flags = o->flags,
+    };
+    if (o->count)
+        memcpy(rec + 1, o->frames, 8u * o->count);
+    clp_ring_commit(&f->ring);
+    f->counters[o->total] += value;
+    f->counters[CLP_CTR_SAMPLES]++;
+    f->waiting_ns -= e->waiting_ns;
+    e->waiting_ns = 0;
+    if (o->count && !(o->flags & CLP_SAMPLE_NO_STACK))
+        e->has_stack = true;
+    return true;
+}
+
+/* The value goes to the last stack of the thread, or, where the ring has none, under its own word.
+ */
+static bool write_rest(struct clp_feed *f, struct clp_feed_thread *e, uint64_t value_ns,
+                       uint64_t time_ns)
+{
+    static const uint64_t unsampled =
+        (uint64_t)CLP_FRAME_SPECIAL << 60 | (uint64_t)CLP_SPECIAL_UNSAMPLED << 32;
+    struct out o = {.value_ns = value_ns, .time_ns = time_ns, .total = CLP_CTR_SAMPLED_CPU_NS};
+    if (!e->has_stack) {
+        o.flags = CLP_SAMPLE_NO_STACK;
+        o.count = 1;
+        o.frames = &unsampled;
+        o.total = CLP_CTR_UNSAMPLED_CPU_NS;
+    }
+    return write_sample(f, e, &o);
+}
+
+/* Writes what waits for a thread, also for one that is gone. */
+static bool settle(struct clp_feed *f, struct clp_feed_thread *e)
+{
+    if (e->waiting_ns == 0)
+        return true;
+    if (!e->defined && !write_thread(f, e, ""))
+        return false;
+    return write_rest(f, e, 0, e->waiting_at_ns);
+}
+
+static void wait_for_room(struct clp_feed *f, struct clp_feed_thread *e, uint64_t value_ns,
+                          uint64_t time_ns)
+{
+    e->waiting_ns += value_ns;
+    e->waiting_at_ns = time_ns;
+    f->waiting_ns += value_ns;
+    f->counters[CLP_CTR_DROP_RING_FULL]++;
+}
+
+static struct clp_feed_thread *entry_of(struct clp_feed *f, const struct clp_thread *t)
+{
+    uint32_t at = t->slot < SLOT_ENTRIES ? t->slot : SLOT_ENTRIES + t->thread_id % OTHER_ENTRIES;
+    struct clp_feed_thread *e = &f->threads[at];
+    if (e->thread_id == t->thread_id)
+        return e;
+    uint64_t left = 0, left_at = 0;
+    if (e->thread_id && !settle(f, e)) {
+        /* The thread that had this entry ended while the ring is full: its time must not be lost,
+         * and only another thread can carry it. */
+        left = e->waiting_ns;
+        left_at = e->waiting_at_ns;
+    }
+    *e = (struct clp_feed_thread){.thread_id = t->thread_id,
+                                  .tid = t->tid,
+                                  .kind = t->kind,
+                                  .waiting_ns = left,
+                                  .waiting_at_ns = left_at};
+    if (at < SLOT_ENTRIES)
+        f->slot_high = CLP_MAX(f->slot_high, at + 1);
+    return e;
+}
+
+void clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s)
+{
+    static uint64_t frames[CLP_WIRE_FRAMES_MAX];
+    struct clp_feed_thread *e = entry_of(f, s->thread);
+    struct out o = {.value_ns = s->value_ns,
+                    .time_ns = s->time_ns,
+                    .flags = s->flags,
+                    .count = s->count,
+                    .frames = frames,
+                    .total = CLP_CTR_SAMPLED_CPU_NS};
+    if (!define_thread(f, e, s->thread) || define_frames(f, s, frames) < 0 ||
+        !write_sample(f, e, &o)) {
+        wait_for_room(f, e, s->value_ns, s->time_ns);
+        return;
+    }
+    f->counters[CLP_CTR_SAMPLES_INCOMPLETE] += (s->flags & CLP_SAMPLE_INCOMPLETE) != 0;
+    f->counters[CLP_CTR_SAMPLES_TRUNCATED] += (s->flags & CLP_SAMPLE_TRUNCATED) != 0;
+    f->counters[CLP_CTR_SAMPLES_HIJACKED] += s->hijacked;
+}
+
+void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
+                   uint64_t cpu_ns, uint64_t time_ns)
+{
+    struct clp_feed_thread *e = entry_of(f, t);
+    uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, special, 0);
+    struct out o = {.value_ns = cpu_ns,
+                    .time_ns = time_ns,
+                    .flags = CLP_SAMPLE_NO_STACK,
+                    .count = 1,
+                    .frames = &frame,
+                    .total = total_of(special)};
+    bool written =
+        define_thread(f, e, t) &&
+        (special == CLP_SPECIAL_NONE ? write_rest(f, e, cpu_ns, time_ns) : write_sample(f, e, &o));
+    if (!written)
+        wait_for_room(f, e, cpu_ns, time_ns);
+}
+
+bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns)
+{
+    for (uint32_t i = 0; f->waiting_ns && i < f->slot_high; i++)
+        if (!settle(f, &f->threads[i]))
+            return false;
+    for (uint32_t i = SLOT_ENTRIES; f->waiting_ns && i < ENTRIES; i++)
+        if (!settle(f, &f->threads[i]))
+            return false;
+    struct clp_rec_mark mark = {.rec = {.size = sizeof(mark), .type = CLP_REC_MARK},
+                                .flush_id = flush_id,
+                                .time_ns = time_ns};
+    return clp_ring_write(&f->ring, &mark.rec) == 0;
+}
+
+/* ---- counters
+ * ------------------------------------------------------------------------------------- */
+
+void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uint64_t now_ns)
+{
+    uint64_t *c = f->counters;
+    const struct clp_feed_totals *b = &f->base;
+    c[CLP_CTR_PROCESS_CPU_NS] = now->process_cpu_ns - b->process_cpu_ns;
+    c[CLP_CTR_LIBRARY_CPU_NS] = now->library_cpu_ns - b->library_cpu_ns;
+    c[CLP_CTR_DROP_CAPTURE_FULL] = now->capture_full - b->capture_full;
+    c[CLP_CTR_DROP_REENTERED] = now->capture_reentered - b->capture_reentered;
+    c[CLP_CTR_DROP_TIMER_QUOTA] = now->timer_quota - b->timer_quota;
+    c[CLP_CTR_DROP_TABLE_FULL] = now->table_full - b->table_full;
+    c[CLP_CTR_SLOWDOWNS] = now->slowdowns - b->slowdowns;
+    c[CLP_CTR_DEFER_RING_FULL_CPU_NS] = f->waiting_ns;
+    c[CLP_CTR_THREADS] = now->threads;
+    c[CLP_CTR_TIMERS] = now->timers;
+    c[CLP_CTR_BODIES] = now->bodies;
+    c[CLP_CTR_LIBRARY_BYTES] = now->library_bytes;
+    c[CLP_CTR_INTERVAL_NS] = now->interval_ns;
+    struct clp_wire_header *h = f->ring.header;
+    for (unsigned i = 0; i < CLP_CTR_COUNT; i++)
+        atomic_store_explicit(&h->counters[i], c[i], memory_order_relaxed);
+    atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_relaxed);
+}

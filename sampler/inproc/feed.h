@@ -1,0 +1,66 @@
+/* What one reader gets: definitions before their first use, samples, marks, counters.
+ *
+ * Nothing here waits for the reader.  A sample that finds the ring full is counted and its value
+ * waits for the thread's next sample (or the next flush) in this feed; sums stay exact. Loop thread
+ * only; memory comes as pages when the feed opens and goes when it closes. */
+#ifndef CLP_SAMPLER_INPROC_FEED_H
+#define CLP_SAMPLER_INPROC_FEED_H
+
+#include "base/core/core.h"
+#include "sampler/inproc/idset.h"
+#include "sampler/inproc/threads.h"
+#include "wire/ring.h"
+#include "wire/wire.h"
+
+#include <stdbool.h>
+
+/* Counters that the whole library keeps; a feed shows the difference since it opened. */
+struct clp_feed_totals {
+    uint64_t process_cpu_ns, library_cpu_ns;
+    uint64_t capture_full, capture_reentered, timer_quota, table_full, slowdowns;
+    /* states, shown as they are */
+    uint64_t threads, timers, bodies, library_bytes, interval_ns;
+};
+
+struct clp_feed_thread; /* what this reader knows of a thread */
+
+struct clp_feed {
+    struct clp_ring ring;
+    struct clp_idset images, methods, bodies;
+    struct clp_feed_thread *threads;
+    uint32_t slot_high;  /* entries of slots in use: [0, slot_high) */
+    uint64_t waiting_ns; /* CPU time of all samples that found the ring full */
+    struct clp_feed_totals base;
+    uint64_t counters[CLP_CTR_COUNT];
+};
+
+/* A sampled stack, ready for every reader. */
+struct clp_feed_sample {
+    const struct clp_thread *thread;
+    uint64_t value_ns, time_ns;
+    uint16_t flags; /* CLP_SAMPLE_* */
+    uint16_t count; /* frames, leaf first; at least 1 */
+    bool hijacked;  /* a return address was repaired */
+    const uint64_t *frames;
+};
+
+/* `mapping` is a checked shared memory object (wire/memory.h). 0, -EPROTO, -ENOMEM. */
+int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
+                  const struct clp_feed_totals *now) CLP_MUST_USE;
+void clp_feed_close(struct clp_feed *f);
+
+void clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
+/* Time without a stack of its own: `special` 0 = the stack of the thread's last sample. */
+void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
+                   uint64_t cpu_ns, uint64_t time_ns);
+
+/* Writes what waits for room, then the mark. true when both are in the ring; false: try later. */
+bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns);
+
+/* Counts a drop of a capture under its reason (CLP_CTR_DROP_*). */
+void clp_feed_count(struct clp_feed *f, enum clp_counter counter);
+/* Shows counters and heartbeat to the reader. */
+void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uint64_t now_ns);
+size_t clp_feed_bytes(const struct clp_feed *f);
+
+#endif

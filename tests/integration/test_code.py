@@ -4,7 +4,7 @@
 import re
 
 import harness
-from harness import Case, is_label, record_work
+from harness import Case, record_work
 
 NUMBERED = re.compile(r"(?:^|\.)(Work|Inner|Dyn)(\d+)(Inner)?(?:\(|$)")
 
@@ -37,14 +37,14 @@ class TestCollectible(Case):
         above = sample.stack[:call]
         found = [NUMBERED.search(frame) for frame in above]
         names = [match for match in found if match]
-        if names:
+        if any(frame in ("[unknown]", "[dynamic, gone]") for frame in above):
+            weights["missing"] += sample.value()
+        elif names:
             self.check_names(sample, names)
             seen.add((names[0][1][:3], names[0][2]))
             weights["right"] += sample.value()
             kind = "dynamic" if names[0][1] == "Dyn" else "context"
             weights[kind] += sample.value()
-        elif any(is_label(frame) and "stub" not in frame.lower() for frame in above):
-            weights["missing"] += sample.value()
 
     def check_names(self, sample, names):
         numbers = {int(match[2]) for match in names}

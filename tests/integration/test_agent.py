@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""The agent: every period a profile of every target, to a directory and over HTTP."""
+
+import glob
+import http.server
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import harness
+import pprof
+from harness import Case, wait_for
+
+PERIOD = 3
+
+
+class Agent:
+    def __init__(self, test, upload, period=PERIOD, include="ClpTarget"):
+        self.directory = tempfile.mkdtemp(prefix="clp-agent-")
+        test.addCleanup(self.close)
+        config = os.path.join(self.directory, "clrpulse.yaml")
+        with open(config, "w") as file:
+            file.write(f"profile: {{ period: {period}s }}\n"
+                       f"targets: {{ include: [{include}] }}\n"
+                       f"upload: [ {upload.format(dir=self.directory)} ]\n"
+                       f"state: {{ dir: {self.directory}/state }}\n"
+                       f"spool: {{ dir: {self.directory}/spool }}\n")
+        self.log = open(os.path.join(self.directory, "log"), "w+b")
+        self.process = subprocess.Popen(
+            [harness.environment("CLP_CLRPULSE"), "agent", "-c", config, "--detach-on-exit"],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+
+    def written(self):
+        return sorted(glob.glob(f"{self.directory}/profiles/**/*.pb.gz", recursive=True))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(30)
+
+    def text(self):
+        self.log.seek(0)
+        return self.log.read().decode(errors="replace")
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.log.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class TestAgent(Case):
+    DIRECTORY = "{{ kind: directory, path: '{dir}/profiles' }}"
+
+    def busy(self, *options):
+        target = self.target("spin", "--sleepers", 2, *options)
+        target.begin()
+        return target
+
+    def check_windows(self, profiles):
+        """Windows of the right length, one after the other, full of the target's work."""
+        profiles.sort(key=lambda profile: profile.time_ns)
+        for profile in profiles[1:-1]:
+            self.assert_ratio(profile.duration_ns / 1e9, PERIOD * 0.9, PERIOD * 1.3, "a window")
+            self.assert_ratio(profile.total() / (2 * profile.duration_ns), 0.85, 1.1,
+                              "CPU per core and second", profile)
+        for one, other in zip(profiles, profiles[1:]):
+            self.assertLess(abs(one.time_ns + one.duration_ns - other.time_ns), 0.5e9,
+                            "neither a gap nor an overlap between windows")
+
+    def test_directory(self):
+        target = self.busy()
+        agent = Agent(self, self.DIRECTORY)
+        wait_for(lambda: len(agent.written()) >= 3 or agent.process.poll() is not None,
+                 PERIOD * 3 + 20, "three profiles")
+        time.sleep(1)
+        self.assertEqual(agent.stop(), 0, agent.text())
+        files = agent.written()
+        self.assertGreaterEqual(len(files), 4, "the window that was open at the end is written")
+        self.check_windows([pprof.load(path) for path in files])
+        wait_for(lambda: not target.library_runs(), 10, "the library goes with the agent")
+        target.end()
+        self.assertEqual(target.quit(6), 6)
+
+    def test_http(self):
+        received = []
+
+        class Intake(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                received.append((self.path, dict(self.headers), body))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Intake)
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.busy()
+        url = f"http://127.0.0.1:{server.server_port}/in"
+        agent = Agent(self, f"{{{{ kind: http, url: '{url}', headers: ['X-Token: secret'] }}}}")
+        wait_for(lambda: len(received) >= 2 or agent.process.poll() is not None, PERIOD * 2 + 20,
+                 "two profiles")
+        self.assertEqual(agent.stop(), 0, agent.text())
+        self.assertTrue(all(path.startswith("/in") for path, _, _ in received))
+        self.assertTrue(all(headers.get("X-Token") == "secret" for _, headers, _ in received))
+        self.assertNotIn("secret", agent.text())
+        self.check_windows([pprof.Profile(body) for _, _, body in received])
+
+    def test_several_targets(self):
+        """Two targets at once, and one that comes and ends while the agent runs."""
+        targets = [self.busy("--busy", 1) for _ in range(2)]
+        agent = Agent(self, self.DIRECTORY)
+        wait_for(lambda: all(t.library_runs() for t in targets), 30, "both are profiled")
+        late = self.target("spin", "--busy", 1, "--sleepers", 0)
+        late.begin()
+        wait_for(late.library_runs, 30, "a target that came later is found")
+        time.sleep(PERIOD + 1)
+        self.assertEqual(late.quit(8), 8)
+        time.sleep(PERIOD)
+        for target in targets:
+            self.assertTrue(target.alive(), target.describe_end)
+        self.assertEqual(agent.stop(), 0, agent.text())
+        names = " ".join(agent.written())
+        for target in [*targets, late]:
+            self.assertRegex(names, rf"\D{target.pid}\D", "a file for each target")
+
+    @unittest.skipUnless(shutil.which("go"), "go tool pprof is not installed")
+    def test_go_reads_it(self):
+        """`go tool pprof` takes the file without a warning and sees the same total."""
+        recorder = self.record(self.busy(), 4)
+        profile = recorder.profile()
+        done = subprocess.run(
+            ["go", "tool", "pprof", "-symbolize=none", "-top", "-unit=ms", "-nodecount=50",
+             recorder.path], capture_output=True, text=True, timeout=60,
+            env={**os.environ, "HOME": os.path.dirname(recorder.path)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotRegex(done.stderr.lower(), "warn|error|fail|cannot|missing")
+        self.assertIn("ClpTarget.Work.Burn", done.stdout)
+        total = re.search(r"of ([0-9.]+)ms total", done.stdout)
+        self.assertTrue(total, done.stdout)
+        self.assert_ratio(float(total[1]) * 1e6 / profile.total(), 0.999, 1.001, "total in pprof")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -29,10 +29,11 @@ struct clp_symbols_image;
 
 /* A field of 0 means its default. */
 struct clp_symbols_limits {
-    size_t tables_bytes;  /* of all tables together; least recently used ones go. Default 8 MiB */
-    size_t image_bytes;   /* of one image's table. Default 4 MiB */
-    size_t symtab_bytes;  /* a bigger symbol section in a file is not read. Default 128 MiB */
-    uint32_t open_images; /* open files. Default 256 */
+    size_t tables_bytes; /* of all tables together; least recently used ones go. Default 8 MiB */
+    size_t image_bytes;  /* of one image's table. Default 4 MiB */
+    size_t symtab_bytes; /* a bigger symbol section in a file is not read. Default 128 MiB */
+    uint32_t open_files; /* Default 256; an image beyond has no names */
+    uint32_t images;     /* known at once. Default 4096 */
 };
 
 /* What is counted; every field only grows, except those named "now". */
@@ -65,7 +66,8 @@ struct clp_symbols_image_spec {
 
 /* The image, opened or found in the cache; give it back with clp_symbols_image_unref. An image
  * whose file cannot be had is no error: it answers with its module's name. Uses root_fd during the
- * call only. Errors: -EINVAL (too long path or build id), -ENOMEM. */
+ * call only. Errors: -EINVAL (too long path or build id), -ENOSPC (limits.images are all
+ * in use), -ENOMEM. */
 int clp_symbols_image_get(struct clp_symbols *s, const struct clp_symbols_image_spec *spec,
                           struct clp_symbols_image **ret) CLP_MUST_USE;
 struct clp_symbols_image *clp_symbols_image_unref(struct clp_symbols_image *image);

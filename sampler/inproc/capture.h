@@ -1,9 +1,10 @@
 /* The signal path: what runs inside the target's threads while they are interrupted.
  *
  * Everything declared here under "handler" is async-signal-safe by construction: no malloc, no lock,
- * no TLS that could be allocated on first touch, no unwinder, no dl_*, at most 512 bytes of stack,
- * errno kept.  tests/unit/test-signal-path-symbols compares the imported symbols of this object
- * library with tests/data/signal-path-symbols.txt. */
+ * no TLS that could be allocated on first touch, no unwinder, no dl_*, no libc at all (system calls
+ * are made in place, so errno is never touched), at most 512 bytes of stack.
+ * The ctest "signal-path-symbols" compares the imported symbols of this object library with
+ * tests/data/signal-path-symbols.txt, "signal-path-stack" adds up its stack use. */
 #ifndef CLP_SAMPLER_INPROC_CAPTURE_H
 #define CLP_SAMPLER_INPROC_CAPTURE_H
 
@@ -19,7 +20,8 @@ enum {
     CLP_CAPTURE_SEGV_BLOCKED = 1 << 0, /* SIGSEGV blocked in uc_sigmask: hardware exception handling */
     CLP_CAPTURE_OTHER_STACK = 1 << 1,  /* SP outside the thread's own stack: registers only */
     CLP_CAPTURE_TOO_DEEP = 1 << 2,     /* stack larger than the limit: the leaf part is copied */
-    CLP_CAPTURE_NO_BOUNDS = 1 << 3,    /* bounds not known yet: registers only, teaches the bounds */
+    CLP_CAPTURE_NO_BOUNDS = 1 << 3,    /* bounds not known yet: registers only, teaches the bounds;
+                                        * stack_high then holds the thread's FS base, or 0 */
 };
 
 /* One thread as the handler sees it.  Lives in a static table of the library that is never freed;
@@ -32,6 +34,7 @@ struct clp_thread_slot {
     _Atomic uint64_t thread_object; /* ThreadID = Thread*, for the hijack pair; 0 = none */
     _Atomic uint32_t in_handler;    /* re-entry guard */
     _Atomic int32_t timer_id;       /* kernel timer, -1 none */
+    _Atomic uint32_t lost;          /* captures lost since the last one that found room; handler */
     uint64_t random;                /* xorshift state for the jitter; handler only */
     struct clp_thread *thread;      /* loop thread's own record, threads.h */
 };
@@ -50,22 +53,34 @@ struct clp_capture {
     uint32_t flags;
     uint32_t overrun;
     uint32_t stack_bytes;
-    uint32_t reserved;
+    uint32_t lost;   /* captures of this thread that found the ring full since its previous one */
     uint8_t stack[]; /* from rsp upward */
 };
 
 /* ---- set-up, loop thread or callbacks; not signal-safe ---- */
 
-/* Maps and pre-faults the ring (private memory, MADV_DONTFORK) and the slot table. Idempotent. */
+/* Maps and pre-faults the ring (private memory, MADV_DONTFORK; rounded up to a power of two of at
+ * least CLP_CAPTURE_RING_MIN) and maps the slot table (touched as threads come). Idempotent: the sizes
+ * of the first call stay. -EINVAL, -ENOMEM. */
+#define CLP_CAPTURE_RING_MIN (1u << 20)
+#define CLP_CAPTURE_THREADS_MAX (1u << 16) /* what a tag can number */
 int clp_capture_init(size_t ring_bytes, uint32_t max_threads) CLP_MUST_USE;
 /* The oldest complete capture, or NULL. Stays valid until released. Loop thread only. */
 const struct clp_capture *clp_capture_peek(void);
 void clp_capture_release(const struct clp_capture *c);
-/* Losses since start: {ring full, re-entered}. */
+/* Losses since start. Any thread. */
 uint64_t clp_capture_lost_full(void);
 uint64_t clp_capture_lost_reentry(void);
-struct clp_thread_slot *clp_capture_slot(uint32_t index);
+struct clp_thread_slot *clp_capture_slot(uint32_t index); /* NULL beyond the table */
 size_t clp_capture_bytes(void);
+/* True in a child that was forked without exec: ring, slots and every clp_arena are not mapped there.
+ * Each entry of the library that runtime or libc may call in such a child (callbacks, destructor)
+ * asks this first and returns. Any thread, signal-safe. */
+bool clp_capture_forked(void);
+
+/* Without the rdfsbase instruction the FS base of a thread of unknown bounds is asked by arch_prctl;
+ * allowed once probe.h has shown that no seccomp filter kills for it. */
+void clp_capture_allow_arch_prctl(void);
 
 /* Mean interval of the jittered one-shot timers (interval/2 .. interval*3/2). 0 = do not re-arm. */
 void clp_capture_set_interval(uint64_t mean_ns);
@@ -74,9 +89,11 @@ void clp_capture_set_hijack_offset(uint32_t offset);
 
 /* Shares the runtime's activation signal (SIGRTMIN): keeps its flags and mask, chains everything
  * that is not ours.  Returns 0; -EOPNOTSUPP when the runtime's SIGSEGV mask does not hold the signal
- * (sampling stays off: facts in docs/decisions.md). Idempotent. */
+ * (sampling stays off: facts in docs/decisions.md). Idempotent. One thread at a time. */
 int clp_signal_install(void) CLP_MUST_USE;
-/* Restores the old action if ours is still the current one; else stays chained and inert. */
+/* Restores the old action if ours is still the current one; else stays chained and inert. Also stays
+ * when the old action is the default one, which would end the process on a late signal. Delete the
+ * timers first. */
 void clp_signal_uninstall(void);
 /* The enable word: 0 in a forked child by MADV_WIPEONFORK. The handler does nothing unless it is set. */
 void clp_capture_enable(bool on);

@@ -1,0 +1,117 @@
+/* The records behind threads.h: who is where.  Private to threads.c, thread_table.c and
+ * thread_timers.c.
+ *
+ * Two kinds of writers meet here.  Runtime callbacks run on any thread and hold the leaf lock for
+ * a few steps: they may add a record, and leave word in the inbox of one.  Everything else in
+ * a record belongs to the loop thread, which reads the inboxes once a pass and is the only one to
+ * take records away.  While sampling is off the loop stays away and callbacks also free records. */
+#ifndef CLP_SAMPLER_INPROC_THREAD_TABLE_H
+#define CLP_SAMPLER_INPROC_THREAD_TABLE_H
+
+#include "base/core/lock.h"
+#include "sampler/inproc/threads.h"
+
+#define CLP_RECORD_NONE UINT32_MAX
+
+enum clp_record_state {
+    CLP_RECORD_FREE = 0,
+    CLP_RECORD_LIVE = 1,
+    CLP_RECORD_ENDED =
+        2, /* the thread is gone; kept for one pass, for captures still in the ring */
+};
+
+enum {                             /* inbox bits */
+       CLP_INBOX_MANAGED = 1 << 0, /* became managed: key_clr is its Thread object */
+       CLP_INBOX_DESTROYED =
+           1 << 1,               /* its Thread object is gone; final_ns is its clock then, or 0 */
+       CLP_INBOX_NAMED = 1 << 2, /* a new managed name waits among the names */
+       CLP_INBOX_REPLACED = 1 << 3, /* its tid belongs to another thread now */
+};
+
+struct clp_record {
+    struct clp_thread pub; /* loop, except while a callback makes the record */
+    _Atomic uint32_t state;
+
+    /* under the lock */
+    int32_t key_tid;   /* 0 when not in the tid table */
+    uint64_t key_clr;  /* 0 when not in the Thread object table */
+    uint64_t final_ns; /* clock at ThreadDestroyed, read on the thread itself */
+    uint32_t inbox;
+    bool queued; /* in the list that next_dirty makes */
+    uint32_t next_dirty, next_free, next_by_tid, next_by_clr;
+
+    /* loop */
+    uint64_t made_at_ns;
+    uint64_t timed_from_ns; /* clock when its timer was armed: CPU time before had no timer */
+    uint64_t idle_limit_ns; /* how long an idle thread keeps its timer when timers are plentiful */
+    uint64_t timer_lost_ns; /* when the timer was taken away; 0 never had one */
+    uint64_t rearmed_ns;    /* when the loop last armed it */
+    uint64_t emitted_at_ns; /* last emission of time without stacks */
+    uint64_t ended_at_pass;
+    uint64_t fs_base;     /* of a capture without bounds */
+    uint32_t listed;      /* number of the listing that last showed it */
+    bool fresh;           /* not yet looked at: kind and name are to be found */
+    bool sampled;         /* had a sample: time may go to its last stack */
+    bool waits_for_timer; /* refused by the quota */
+    bool unsignalled;     /* blocks the signal, or is a kernel worker: never gets a timer */
+    bool managed_name;
+    bool replaced; /* another thread has its tid */
+    bool bounds_wanted;
+    bool bounds_tried;
+};
+
+struct clp_thread_table {
+    struct clp_lock lock;
+    struct clp_record *records;
+    uint32_t capacity;
+    _Atomic uint32_t high_water; /* records ever used: the loop looks no further */
+
+    /* under the lock */
+    uint32_t *by_tid, *by_clr; /* heads of chains */
+    uint32_t free_head, dirty_head;
+    uint32_t next_thread_id;
+    bool sampling; /* also read by the loop, its only writer */
+    uint64_t interval_ns;
+
+    _Atomic uint32_t used;
+    _Atomic uint32_t timers;         /* held now */
+    _Atomic uint32_t timers_allowed; /* share of the quota */
+    _Atomic uint64_t refused;        /* threads beyond the capacity */
+    size_t fixed_bytes;
+};
+
+extern struct clp_thread_table clp_thread_table;
+
+int clp_table_init(uint32_t capacity) CLP_MUST_USE;
+
+/* Under the lock. A record for a thread that is not in the table; NULL at the ceiling. */
+struct clp_record *clp_table_add(int32_t tid, uint64_t clr_thread, enum clp_thread_kind kind);
+struct clp_record *clp_table_by_tid(int32_t tid);
+/* Under the lock. Takes it out of both hash tables; the record stays. */
+void clp_table_unlink(struct clp_record *r);
+/* Under the lock. Gives the record away; its slot gets a new generation. */
+void clp_table_free(struct clp_record *r);
+
+uint32_t clp_table_index(const struct clp_record *r);
+struct clp_thread_slot *clp_table_slot(const struct clp_record *r);
+
+/* Loop: applies what the callbacks left word of. Takes the lock. */
+void clp_table_read_inboxes(void);
+
+/* ---- thread_timers.c; loop, except clp_table_arm_new ---- */
+
+/* Under the lock, on the new thread itself: its first timer, if the quota has one. */
+void clp_table_arm_new(struct clp_record *r, uint64_t clock_ns);
+bool clp_record_has_timer(const struct clp_record *r);
+bool clp_record_wants_stacks(const struct clp_record *r, bool native_stacks);
+/* Creates and arms a timer that expires after `ns` of CPU time. False: quota. */
+bool clp_record_give_timer(struct clp_record *r, uint64_t clock_ns, uint64_t now_ns, uint64_t ns);
+void clp_record_take_timer(struct clp_record *r, uint64_t now_ns);
+/* A random first expiry in (0, interval]. */
+uint64_t clp_record_first_expiry(struct clp_record *r);
+
+/* Moves timers among the threads that want one when there are not enough for all. */
+void clp_timers_rotate(uint64_t now_ns, bool native_stacks);
+bool clp_timers_plentiful(void);
+
+#endif

@@ -1,0 +1,313 @@
+#include "tests/unit/clp-cmocka.h"
+
+#include "base/clock.h"
+#include "tests/unit/receiver.h"
+#include "uploader/uploader.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const uint8_t payload[] = "\x1f\x8b\x08 not quite a profile";
+static const struct clp_upload_item item = {
+    .service = "shop/\r\nEvil: yes",
+    .kind = "cpu",
+    .pid = 4242,
+    .start_unix_ns = 1700000000000000000,
+    .duration_ns = 60000000000,
+    .seq = 7,
+    .data = payload,
+    .len = sizeof(payload),
+};
+
+static struct clp_uploader *uploader_for(uint16_t port, const char *user, uint64_t timeout_ns)
+{
+    static const char *const headers[] = {"Authorization: Bearer t0ken", "X-Tenant: a"};
+    char url[128];
+    snprintf(url, sizeof(url), "http://%s127.0.0.1:%u/in?key=s3cret", user, port);
+    struct clp_upload u = {.kind = CLP_UPLOAD_HTTP,
+                           .url = url,
+                           .headers = headers,
+                           .header_count = 2,
+                           .timeout_ns = timeout_ns};
+    struct clp_uploader *up = NULL;
+    assert_int_equal(clp_uploader_new(&u, &up, NULL), 0);
+    return up;
+}
+
+static void assert_no_secrets(const struct clp_upload_result *result)
+{
+    assert_null(strstr(result->text, "s3cret"));
+    assert_null(strstr(result->text, "t0ken"));
+    assert_null(strstr(result->text, "passw0rd"));
+    for (const char *c = result->text; *c; c++)
+        assert_true((unsigned char)*c >= 0x20);
+}
+
+/* Sends once to a receiver that follows `r`. */
+static int send_once(struct receiver *r, uint64_t timeout_ns, struct clp_upload_result *result)
+{
+    assert_int_equal(receiver_start(r), 0);
+    struct clp_uploader *up = uploader_for(r->port, "", timeout_ns);
+    int sent = clp_uploader_send(up, &item, result);
+    clp_uploader_free(up);
+    receiver_stop(r);
+    assert_no_secrets(result);
+    return sent;
+}
+
+static void ok_is_done(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"};
+    struct clp_upload_result result;
+    assert_int_equal(send_once(&r, 0, &result), 0);
+    assert_int_equal(result.http_status, 200);
+    assert_int_equal(result.retry, CLP_RETRY_NONE);
+    char where[64];
+    snprintf(where, sizeof(where), "http://127.0.0.1:%u/in", r.port);
+    assert_string_equal(result.text, where);
+    assert_int_equal(r.requests, 1);
+    assert_memory_equal(r.head, "POST /in?key=s3cret HTTP/1.1\r\n", 30);
+    assert_int_equal(r.body_len, sizeof(payload));
+    assert_memory_equal(r.body, payload, sizeof(payload));
+}
+
+static void the_head_is_as_documented(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = "HTTP/1.1 204 No Content\r\n\r\n"};
+    struct clp_upload_result result;
+    assert_int_equal(send_once(&r, 0, &result), 0);
+    assert_string_equal(receiver_header(&r, "Content-Type"), "application/octet-stream");
+    assert_memory_equal(receiver_header(&r, "User-Agent"), "clrpulse/", 9);
+    assert_string_equal(receiver_header(&r, "Authorization"), "Bearer t0ken");
+    assert_string_equal(receiver_header(&r, "X-Tenant"), "a");
+    assert_string_equal(receiver_header(&r, "Clrpulse-Service"), "shop___Evil__yes");
+    assert_string_equal(receiver_header(&r, "Clrpulse-Kind"), "cpu");
+    assert_string_equal(receiver_header(&r, "Clrpulse-Pid"), "4242");
+    assert_string_equal(receiver_header(&r, "Clrpulse-Start"), "2023-11-14T22:13:20.000Z");
+    assert_string_equal(receiver_header(&r, "Clrpulse-Seq"), "7");
+    assert_null(receiver_header(&r, "Expect"));
+    assert_null(receiver_header(&r, "Evil"));
+    assert_null(receiver_header(&r, "Transfer-Encoding"));
+}
+
+static void statuses_have_their_class(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *reply;
+        int status;
+        enum clp_retry retry;
+        const char *word;
+    } cases[] = {
+        {"HTTP/1.1 500 Oops\r\nContent-Length: 9\r\n\r\ndisk\nfull", 500, CLP_RETRY_LATER,
+         "/in answered 500: disk full"},
+        {"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", 503, CLP_RETRY_LATER, "answered 503"},
+        {"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n", 429, CLP_RETRY_LATER, "fewer"},
+        {"HTTP/1.1 408 Late\r\nContent-Length: 0\r\n\r\n", 408, CLP_RETRY_LATER, "answered 408"},
+        {"HTTP/1.1 413 Big\r\nContent-Length: 0\r\n\r\n", 413, CLP_RETRY_NONE, "too large"},
+        {"HTTP/1.1 401 Who\r\nContent-Length: 0\r\n\r\n", 401, CLP_RETRY_NONE, "token"},
+        {"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", 404, CLP_RETRY_NONE, "path"},
+        {"HTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n", 422, CLP_RETRY_NONE, "answered 422"},
+        {"HTTP/1.1 302 Go\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", 302, CLP_RETRY_NONE,
+         "redirects are not followed"},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(cases); i++) {
+        static struct receiver r;
+        struct clp_upload_result result;
+        memset(&r, 0, sizeof(r));
+        r.reply = cases[i].reply;
+        assert_int_equal(send_once(&r, 0, &result), -EREMOTEIO);
+        assert_int_equal(result.http_status, cases[i].status);
+        assert_int_equal(result.retry, cases[i].retry);
+        assert_int_equal(result.retry_after_ns, 0);
+        assert_non_null(strstr(result.text, cases[i].word));
+        assert_int_equal(r.requests, 1);
+    }
+}
+
+static void retry_after_is_bounded(void **state)
+{
+    (void)state;
+    static struct receiver r = {
+        .reply = "HTTP/1.1 503 Busy\r\nRetry-After: 17\r\nContent-Length: 0\r\n\r\n"};
+    static struct receiver for_ever = {
+        .reply = "HTTP/1.1 429 Busy\r\nRetry-After: 99999999\r\nContent-Length: 0\r\n\r\n"};
+    struct clp_upload_result result;
+    assert_int_equal(send_once(&r, 0, &result), -EREMOTEIO);
+    assert_int_equal(result.retry_after_ns, 17 * CLP_NSEC_PER_SEC);
+    assert_int_equal(send_once(&for_ever, 0, &result), -EREMOTEIO);
+    assert_int_equal(result.retry_after_ns, 3600 * CLP_NSEC_PER_SEC);
+}
+
+static void nobody_listens(void **state)
+{
+    (void)state;
+    /* A port that is bound but not listened on refuses, and nobody else can take it meanwhile. */
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof(a);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
+    struct clp_uploader *up = uploader_for(ntohs(a.sin_port), "me:passw0rd@", 0);
+    struct clp_upload_result result;
+    assert_int_equal(clp_uploader_send(up, &item, &result), -ECONNREFUSED);
+    assert_int_equal(result.retry, CLP_RETRY_LATER);
+    assert_int_equal(result.http_status, 0);
+    assert_non_null(strstr(result.text, "cannot send to http://127.0.0.1:"));
+    assert_no_secrets(&result);
+    clp_uploader_free(up);
+    (void)close(fd);
+}
+
+static void silence_times_out(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = NULL};
+    struct clp_upload_result result;
+    uint64_t before = clp_clock_monotonic_ns();
+    assert_int_equal(send_once(&r, 300 * CLP_NSEC_PER_MSEC, &result), -ETIMEDOUT);
+    uint64_t took = clp_clock_monotonic_ns() - before;
+    assert_true(took >= 290 * CLP_NSEC_PER_MSEC && took < 10 * CLP_NSEC_PER_SEC);
+    assert_int_equal(result.retry, CLP_RETRY_LATER);
+    assert_int_equal(result.http_status, 0);
+}
+
+static void a_slow_reply_counts_once_its_status_is_there(void **state)
+{
+    (void)state;
+    /* The head comes at once in ~0.1 s, the body would take 100 s. */
+    static char reply[4096] = "HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n";
+    static struct receiver r = {.reply = reply, .reply_len = sizeof(reply), .drip_ms = 2};
+    struct clp_upload_result result;
+    assert_int_equal(send_once(&r, 1500 * CLP_NSEC_PER_MSEC, &result), 0);
+    assert_int_equal(result.http_status, 200);
+    assert_int_equal(result.retry, CLP_RETRY_NONE);
+}
+
+static void an_endless_reply_is_cut_off(void **state)
+{
+    (void)state;
+    static char reply[2 << 20] =
+        "HTTP/1.1 400 Bad\r\nContent-Length: 900000000\r\n\r\nwhat is this";
+    static struct receiver r = {.reply = reply, .reply_len = sizeof(reply)};
+    struct clp_upload_result result;
+    memset(reply + strlen(reply), 'x', sizeof(reply) - strlen(reply));
+    uint64_t before = clp_clock_monotonic_ns();
+    assert_int_equal(send_once(&r, 0, &result), -EREMOTEIO);
+    assert_true(clp_clock_monotonic_ns() - before < 9 * CLP_NSEC_PER_SEC);
+    assert_int_equal(result.http_status, 400);
+    assert_non_null(strstr(result.text, "what is this"));
+    assert_true(strlen(result.text) < CLP_UPLOAD_TEXT_BYTES);
+}
+
+static void a_reply_before_the_body_was_read_counts(void **state)
+{
+    (void)state;
+    static struct receiver r = {
+        .reply = "HTTP/1.1 413 Big\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        .ignore_body = true};
+    struct clp_upload_result result;
+    assert_int_equal(send_once(&r, 0, &result), -EREMOTEIO);
+    assert_int_equal(result.http_status, 413);
+    assert_int_equal(result.retry, CLP_RETRY_NONE);
+}
+
+static void noise_is_no_reply(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = "SSH-2.0-x\r\n\r\n", .ignore_body = true};
+    struct clp_upload_result result;
+    assert_true(send_once(&r, 0, &result) < 0);
+    assert_int_equal(result.http_status, 0);
+    assert_int_equal(result.retry, CLP_RETRY_LATER);
+}
+
+static void a_connection_is_used_again_and_an_old_status_is_not(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"};
+    struct clp_upload_result result;
+    assert_int_equal(receiver_start(&r), 0);
+    struct clp_uploader *up = uploader_for(r.port, "me:passw0rd@", 500 * CLP_NSEC_PER_MSEC);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(clp_uploader_send(up, &item, &result), 0);
+    receiver_stop(&r);
+    assert_int_equal(r.requests, 3);
+    assert_int_equal(r.connections, 1);
+    assert_int_equal(clp_uploader_send(up, &item, &result), -ECONNREFUSED);
+    assert_int_equal(result.http_status, 0);
+    assert_no_secrets(&result);
+    clp_uploader_freep(&up);
+    assert_null(up);
+}
+
+static void wrong_destinations_are_refused(void **state)
+{
+    (void)state;
+    static const char *const urls[] = {NULL,
+                                       "",
+                                       "ftp://host/x",
+                                       "/only/a/path",
+                                       "file:///etc/passwd",
+                                       "http://",
+                                       "http://host:99999/"};
+    static const char *const bad_headers[] = {"no colon", "A: b\r\nC: d", ": x", "A b: c"};
+    struct clp_uploader *up = NULL;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(urls); i++) {
+        const char *why = NULL;
+        struct clp_upload u = {.kind = CLP_UPLOAD_HTTP, .url = urls[i]};
+        assert_int_equal(clp_uploader_new(&u, &up, &why), -EINVAL);
+        assert_non_null(strstr(why, "url"));
+    }
+    for (size_t i = 0; i < CLP_ARRAY_LEN(bad_headers); i++) {
+        const char *why = NULL;
+        struct clp_upload u = {.kind = CLP_UPLOAD_HTTP,
+                               .url = "http://h/",
+                               .headers = &bad_headers[i],
+                               .header_count = 1};
+        assert_int_equal(clp_uploader_new(&u, &up, &why), -EINVAL);
+        assert_non_null(strstr(why, "header"));
+    }
+    assert_null(up);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    return clp_uploader_setup();
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    clp_uploader_teardown();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ok_is_done),
+        cmocka_unit_test(the_head_is_as_documented),
+        cmocka_unit_test(statuses_have_their_class),
+        cmocka_unit_test(retry_after_is_bounded),
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(silence_times_out),
+        cmocka_unit_test(a_slow_reply_counts_once_its_status_is_there),
+        cmocka_unit_test(an_endless_reply_is_cut_off),
+        cmocka_unit_test(a_reply_before_the_body_was_read_counts),
+        cmocka_unit_test(noise_is_no_reply),
+        cmocka_unit_test(a_connection_is_used_again_and_an_old_status_is_not),
+        cmocka_unit_test(wrong_destinations_are_refused),
+    };
+    /* A proxy of the machine's environment would stand between us and the receiver. */
+    (void)setenv("no_proxy", "*", 1);
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

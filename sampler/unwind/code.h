@@ -62,9 +62,9 @@ struct clp_managed_frame {
     bool osr;               /* the prologue copies the Tier-0 frame's rbp: needs the OSR repair */
     bool funclet;           /* R2R only: a catch/filter/finally body, runs on its parent's rbp */
     bool exact;             /* false: the prologue was not recognised; base is a guess */
-    uint32_t
-        frame_bytes;   /* pushes * 8 + allocation; for rbp frames: what lies below the saved rbp */
-    uint32_t lea_disp; /* N of `lea rbp,[rsp+N]`; 0 for `mov rbp,rsp` */
+    uint32_t frame_bytes;   /* from the return address down to rsp: pushes * 8 + allocation */
+    uint32_t lea_disp;      /* N of `lea rbp,[rsp+N]`; 0 for `mov rbp,rsp` */
+    uint32_t osr_above;     /* OSR: from rbp up to the Tier-0 frame's saved rbp, 0 when not told */
 };
 
 /* Decodes the first bytes of a JIT-compiled body. Source of the shapes: RyuJIT's genFnProlog for

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "sampler/unwind/elf.h"
+#include "sampler/unwind/hijack.h"
 #include "sampler/unwind/intern.h"
 #include "sampler/unwind/rule.h"
 
@@ -35,7 +36,8 @@ struct build {
     bool at_function; /* the next row starts a function */
     bool signal_frame;
     uint16_t last_rule;
-    uint64_t end; /* of the current function */
+    uint64_t function, end; /* the current one */
+    uint64_t trip_vaddr;
 };
 
 /* ---- building ------------------------------------------------------------------------------ */
@@ -138,6 +140,8 @@ static void emit_row(void *user, uint64_t start, const struct clp_cfi_row *row)
     if (!b->at_function && rule == b->last_rule)
         return;
     add_row(b, start, b->at_function ? rule | CLP_ROW_START : rule);
+    if (b->trip_vaddr == 0 && clp_hijack_signature(&b->rules.rule[rule]))
+        b->trip_vaddr = b->function;
     b->at_function = false;
     b->last_rule = rule;
 }
@@ -150,6 +154,7 @@ static void emit_function(struct build *b, struct clp_cie *cie, const struct ent
         return;
     b->at_function = true;
     b->signal_frame = cie->signal_frame;
+    b->function = e->start;
     b->end = end;
     clp_cfi_run(&b->section, cie, &f, emit_row, b);
 }
@@ -222,11 +227,17 @@ static int write_table(struct build *b, struct clp_arena *arena,
     while (b->pages_started <= pages)
         b->page_first[b->pages_started++] = b->rows;
     t->rows = b->rows;
+    t->trip_vaddr = b->trip_vaddr;
     t->page_first = b->page_first;
     t->row = b->row;
     copy_rules(&b->rules, t, at + head + index_bytes + rows_bytes);
     *ret = t;
     return 0;
+}
+
+static uint64_t left_from(const struct clp_source *s, uint64_t offset)
+{
+    return offset < s->size ? s->size - offset : 0;
 }
 
 static int build(const struct clp_source *s, struct clp_arena *arena,
@@ -238,8 +249,7 @@ static int build(const struct clp_source *s, struct clp_arena *arena,
     if (r == 0 && (l.eh_bytes == 0 || l.exec_high == 0))
         r = -ENODATA;
     if (r == 0) /* without sections the length is that of the segment's rest, which may be short */
-        r = clp_scratch_load(s, l.eh_offset,
-                             CLP_MIN(l.eh_bytes, s->size - CLP_MIN(s->size, l.eh_offset)),
+        r = clp_scratch_load(s, l.eh_offset, CLP_MIN(l.eh_bytes, left_from(s, l.eh_offset)),
                              EH_BYTES_MAX, &b.eh);
     if (r < 0)
         return r;

@@ -18,14 +18,17 @@ struct clp_r2r_table;
  * -errno. */
 int clp_r2r_table_build(int fd, struct clp_arena *arena, const struct clp_r2r_table **ret,
                         char *ret_composite, size_t composite_cap) CLP_MUST_USE;
+/* The same over the bytes of a whole file (fuzzers, tests). */
+int clp_r2r_table_build_mem(const void *pe, size_t len, struct clp_arena *arena,
+                            const struct clp_r2r_table **ret, char *ret_composite,
+                            size_t composite_cap) CLP_MUST_USE;
 size_t clp_r2r_table_bytes(const struct clp_r2r_table *t);
 uint32_t clp_r2r_image_bytes(const struct clp_r2r_table *t); /* SizeOfImage */
-/* PE identity for build-id checks: time stamp and MVID-independent size, 0 when absent. */
 
 struct clp_r2r_function {
     uint32_t start_rva, end_rva; /* this function or funclet, or cold part */
     uint32_t method_rva; /* start of the method that it belongs to (itself, or the parent) */
-    struct clp_managed_frame frame;
+    struct clp_managed_frame frame; /* of this part; prologue_bytes count from start_rva */
 };
 /* The function that covers `rva`; -ENOENT outside of code. */
 int clp_r2r_find(const struct clp_r2r_table *t, uint32_t rva,

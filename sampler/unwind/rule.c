@@ -41,8 +41,8 @@ static bool eval_pooled(const struct clp_native_table *t, uint32_t at, const uin
     return clp_expr_eval(expr, len, initial, stack, regs, ret);
 }
 
-static bool find_cfa(const struct clp_native_table *t, const struct clp_rule *rule,
-                     const struct clp_stack_view *stack, const struct clp_regs *regs, uint64_t *ret)
+bool clp_rule_cfa(const struct clp_native_table *t, const struct clp_rule *rule,
+                  const struct clp_stack_view *stack, const struct clp_regs *regs, uint64_t *ret)
 {
     if (rule->cfa_reg == CLP_CFA_EXPR)
         return eval_pooled(t, (uint32_t)rule->cfa_off, NULL, stack, regs, ret);
@@ -103,7 +103,7 @@ enum clp_step clp_rule_apply(const struct clp_native_table *t, const struct clp_
         return CLP_STEP_NO_RULE;
     if (rule->saved[CLP_SAVE_RIP] == CLP_SLOT_UNDEFINED)
         return CLP_STEP_ROOT;
-    if (!find_cfa(t, rule, stack, regs, &cfa))
+    if (!clp_rule_cfa(t, rule, stack, regs, &cfa))
         return CLP_STEP_BAD;
     struct clp_regs to = *regs;
     to.unknown |= VOLATILE;

@@ -69,6 +69,7 @@ struct clp_native_table {
     uint32_t pages, rows;
     uint32_t rules, extras;
     uint32_t pool_bytes;
+    uint64_t trip_vaddr; /* a function that keeps registers like the runtime's hijack stub, or 0 */
     const uint32_t *page_first; /* pages + 1 entries: first row of each page */
     const struct clp_row *row;
     const struct clp_rule *rule; /* [0] is NONE */
@@ -78,6 +79,11 @@ struct clp_native_table {
 
 /* The rule for a link-time address; never NULL (NONE outside of functions). */
 const struct clp_rule *clp_native_rule(const struct clp_native_table *t, uint64_t vaddr);
+
+/* The CFA by a rule; false when it cannot be told. */
+bool clp_rule_cfa(const struct clp_native_table *t, const struct clp_rule *rule,
+                  const struct clp_stack_view *stack, const struct clp_regs *regs,
+                  uint64_t *ret) CLP_MUST_USE;
 
 /* Follows a rule. `t` holds its extras and expressions; NULL when the rule has none. */
 enum clp_step clp_rule_apply(const struct clp_native_table *t, const struct clp_rule *rule,

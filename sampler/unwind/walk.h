@@ -7,6 +7,7 @@
 
 #include "sampler/unwind/code.h"
 #include "sampler/unwind/native.h"
+#include "sampler/unwind/rule.h"
 
 #define CLP_WALK_FRAMES_MAX 2048
 
@@ -39,10 +40,9 @@ struct clp_walk_frame {
 
 enum {
     CLP_WALK_INCOMPLETE = 1 << 0, /* ended before the root */
-    CLP_WALK_TRUNCATED =
-        1 << 1, /* more frames than asked for, or the copy ended (stack_top beyond) */
-    CLP_WALK_REPAIRED = 1 << 2, /* a hijacked return address was repaired */
-    CLP_WALK_GC_WAIT = 1 << 3,  /* the thread waits inside a GC suspension */
+    CLP_WALK_TRUNCATED = 1 << 1, /* more frames than asked for, or the copy ended before the root */
+    CLP_WALK_REPAIRED = 1 << 2,  /* a hijacked return address was repaired */
+    CLP_WALK_GC_WAIT = 1 << 3,   /* the thread waits inside a GC suspension */
     CLP_WALK_OSR = 1 << 4,
 };
 
@@ -51,10 +51,37 @@ struct clp_walk_result {
     uint32_t flags;
 };
 
-/* The address of the runtime's hijack stub (OnHijackTripThread), learnt once: a return address that
- * equals an FDE's first byte is it. 0 = not yet seen; the walk stores it. */
+/* What walks remember of each other. One per process that is walked, zeroed before the first use,
+ * used by one thread; about 60 KB, so not for the stack of a small thread.  The caches hold facts
+ * about bytes that do not change as long as body and image ids are not reused and native tables are
+ * not freed. */
+#define CLP_WALK_CACHE_SLOTS 1024u /* a power of two */
+
+struct clp_walk_cached_rule {
+    uint64_t address; /* looked up */
+    const struct clp_native_table *table;
+    const struct clp_rule *rule;
+};
+
+struct clp_walk_cached_leaf { /* an interrupted instruction of a managed body */
+    uint64_t address;
+    uint32_t id;
+    uint32_t answer; /* enum in step-managed.c; 0: empty */
+    struct clp_rule rule;
+};
+
+struct clp_walk_cached_call { /* does a call instruction end here? */
+    uint64_t address;
+    uint32_t id;
+    uint32_t answer; /* 0: empty */
+};
+
 struct clp_walk_state {
+    /* The runtime's hijack stub (OnHijackTripThread), learnt once: 0 = not seen yet. */
     uint64_t hijack_stub;
+    struct clp_walk_cached_rule rules[CLP_WALK_CACHE_SLOTS];
+    struct clp_walk_cached_leaf leaves[CLP_WALK_CACHE_SLOTS / 2];
+    struct clp_walk_cached_call calls[CLP_WALK_CACHE_SLOTS / 4];
 };
 
 /* Walks and fills frames[0..cap), leaf first. Adjacent OSR/Tier-0 frames of one method are one. */

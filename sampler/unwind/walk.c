@@ -1,0 +1,200 @@
+#include "sampler/unwind/walk.h"
+
+#include <string.h>
+
+#include "sampler/unwind/walker.h"
+
+#define CALL_BYTES_MAX 8
+
+enum { IS_CALL = 1, NO_CALL = 2 };
+
+int64_t clp_walker_read(struct clp_walker *w, uint64_t address, void *buf, size_t len)
+{
+    return w->source->read(w->source->user, address, buf, len);
+}
+
+static void find_code(struct clp_walker *w)
+{
+    uint64_t rip = w->regs.r[CLP_REG_RIP];
+    w->lookup = w->exact ? rip : rip - 1;
+    w->code = (struct clp_code){0};
+    w->source->find(w->source->user, w->lookup, w->in->time_ns, &w->code);
+}
+
+/* ---- return addresses ---------------------------------------------------------------------- */
+
+/* call rel32, or FF /2 in its lengths of 2 to 7 bytes with an optional prefix. `end` is past the
+ * last of `n` bytes. */
+static bool ends_with_call(const uint8_t *end, size_t n)
+{
+    if (n >= 5 && end[-5] == 0xe8)
+        return true;
+    for (size_t len = 2; len <= 7 && len <= n; len++) {
+        const uint8_t *p = end - len;
+        uint8_t mod = p[1] >> 6, rm = p[1] & 7;
+        if (p[0] != 0xff || ((p[1] >> 3) & 7) != 2)
+            continue;
+        size_t want = 2;
+        bool sib = mod != 3 && rm == 4;
+        if (sib)
+            want++;
+        if (mod == 1)
+            want += 1;
+        else if (mod == 2 || (mod == 0 && rm == 5) ||
+                 (mod == 0 && sib && len > 2 && (p[2] & 7) == 5))
+            want += 4;
+        if (want == len)
+            return true;
+    }
+    return false;
+}
+
+static bool follows_call(struct clp_walker *w, uint64_t address)
+{
+    uint8_t bytes[CALL_BYTES_MAX];
+    int64_t n = clp_walker_read(w, address - sizeof(bytes), bytes, sizeof(bytes));
+    if (n != (int64_t)sizeof(bytes))
+        return false;
+    return ends_with_call(bytes + sizeof(bytes), sizeof(bytes));
+}
+
+bool clp_walker_is_return(struct clp_walker *w, uint64_t address)
+{
+    struct clp_code code = {0};
+    if (address < 4096)
+        return false;
+    w->source->find(w->source->user, address - 1, w->in->time_ns, &code);
+    if (code.kind != CLP_CODE_MANAGED && code.kind != CLP_CODE_NATIVE)
+        return false;
+    size_t slots = CLP_ARRAY_LEN(w->state->calls);
+    struct clp_walk_cached_call *e = &w->state->calls[(address ^ (address >> 9)) % slots];
+    if (e->answer == 0 || e->address != address || e->id != code.id) {
+        e->address = address;
+        e->id = code.id;
+        e->answer = follows_call(w, address) ? IS_CALL : NO_CALL;
+    }
+    return e->answer == IS_CALL;
+}
+
+/* ---- going to the caller ------------------------------------------------------------------- */
+
+static enum clp_next lost(struct clp_walker *w, uint64_t needed)
+{
+    const struct clp_walk_input *in = w->in;
+    bool cut =
+        in->stack_top > in->stack.high && needed >= in->stack.high - 8 && needed < in->stack_top;
+    w->flags |= cut ? CLP_WALK_TRUNCATED : CLP_WALK_INCOMPLETE;
+    return CLP_NEXT_LOST;
+}
+
+/* Callers lie above: this bounds every walk. */
+static bool plausible(const struct clp_walker *w, uint64_t rsp_before)
+{
+    uint64_t rsp = w->regs.r[CLP_REG_RSP];
+    return rsp > rsp_before && rsp % 8 == 0 && rsp <= w->in->stack.high;
+}
+
+enum clp_next clp_walker_apply(struct clp_walker *w, const struct clp_native_table *t,
+                               const struct clp_rule *rule)
+{
+    uint64_t before = w->regs.r[CLP_REG_RSP];
+    uint64_t cfa = 0;
+    enum clp_step s = clp_rule_apply(t, rule, &w->in->stack, &w->regs);
+    if (s == CLP_STEP_ROOT)
+        return CLP_NEXT_ROOT;
+    if (s != CLP_STEP_OK && s != CLP_STEP_SIGNAL) {
+        bool told = clp_rule_cfa(t, rule, &w->in->stack, &w->regs, &cfa);
+        return lost(w, told ? cfa - 8 : 0);
+    }
+    w->exact = s == CLP_STEP_SIGNAL;
+    if (!plausible(w, before))
+        return lost(w, 0);
+    return w->exact ? CLP_NEXT : clp_walker_unhijack(w, w->regs.r[CLP_REG_RSP] - 8);
+}
+
+enum clp_next clp_walker_by_rbp(struct clp_walker *w)
+{
+    static const struct clp_rule frame = {.cfa_reg = CLP_REG_RBP,
+                                          .cfa_off = 16,
+                                          .saved = {[CLP_SAVE_RBP] = 2,
+                                                    [CLP_SAVE_RBX] = CLP_SLOT_UNDEFINED,
+                                                    [CLP_SAVE_R12] = CLP_SLOT_UNDEFINED,
+                                                    [CLP_SAVE_R13] = CLP_SLOT_UNDEFINED,
+                                                    [CLP_SAVE_R14] = CLP_SLOT_UNDEFINED,
+                                                    [CLP_SAVE_R15] = CLP_SLOT_UNDEFINED,
+                                                    [CLP_SAVE_RIP] = 1}};
+    uint64_t rbp = w->regs.r[CLP_REG_RBP];
+    uint64_t address;
+    if (w->regs.unknown & (1u << CLP_REG_RBP))
+        return lost(w, 0);
+    if (!clp_stack_u64(&w->in->stack, rbp + 8, &address))
+        return lost(w, rbp + 8);
+    if (address != w->state->hijack_stub && !clp_walker_is_return(w, address))
+        return lost(w, 0);
+    return clp_walker_apply(w, NULL, &frame);
+}
+
+/* ---- the walk ------------------------------------------------------------------------------ */
+
+static enum clp_next step(struct clp_walker *w)
+{
+    switch (w->code.kind) {
+    case CLP_CODE_MANAGED:
+        return clp_walker_step_managed(w);
+    case CLP_CODE_NATIVE:
+        return clp_walker_step_native(w);
+    default:
+        return clp_walker_step_thunk(w);
+    }
+}
+
+static struct clp_walk_frame describe(const struct clp_walker *w)
+{
+    static const uint8_t kind[] = {[CLP_CODE_UNKNOWN] = CLP_WALK_UNKNOWN,
+                                   [CLP_CODE_MANAGED] = CLP_WALK_MANAGED,
+                                   [CLP_CODE_NATIVE] = CLP_WALK_NATIVE,
+                                   [CLP_CODE_STUB] = CLP_WALK_STUB};
+    return (struct clp_walk_frame){.address = w->lookup,
+                                   .id = w->code.id,
+                                   .kind = kind[w->code.kind & 3],
+                                   .base = w->code.start};
+}
+
+static bool add(struct clp_walk_frame f, struct clp_walk_frame *frames, uint32_t cap,
+                struct clp_walker *w, uint32_t *count)
+{
+    if (*count == cap) {
+        w->flags |= CLP_WALK_TRUNCATED;
+        return false;
+    }
+    frames[(*count)++] = f;
+    return true;
+}
+
+void clp_walk(const struct clp_code_source *code, struct clp_walk_state *state,
+              const struct clp_walk_input *in, struct clp_walk_frame *frames, uint32_t cap,
+              struct clp_walk_result *ret)
+{
+    struct clp_walker w = {
+        .source = code, .state = state, .in = in, .regs = in->regs, .exact = !in->leaf_is_caller};
+    uint32_t count = 0;
+    enum clp_next n = CLP_NEXT;
+    while (n != CLP_NEXT_ROOT && n != CLP_NEXT_LOST) {
+        find_code(&w);
+        if (w.code.kind == CLP_CODE_UNKNOWN && count > 0) {
+            w.flags |= CLP_WALK_INCOMPLETE; /* that was no return address */
+            break;
+        }
+        if (!add(describe(&w), frames, cap, &w, &count))
+            break;
+        struct clp_walk_frame *f = &frames[count - 1];
+        n = step(&w);
+        if (n == CLP_NEXT || n == CLP_NEXT_HIJACKED)
+            f->cfa = w.regs.r[CLP_REG_RSP];
+        if (n == CLP_NEXT_HIJACKED &&
+            !add((struct clp_walk_frame){.kind = CLP_WALK_HIJACKED_CALLER}, frames, cap, &w,
+                 &count))
+            break;
+    }
+    *ret = (struct clp_walk_result){.count = count, .flags = w.flags};
+}

@@ -63,7 +63,7 @@ int64_t clp_reader_poll(struct clp_reader *r)
     return (int64_t)(head - r->tail);
 }
 
-/* ---- copying out ---------------------------------------------------------------------------- */
+/* ---- copying out ---- */
 
 /* Copies the record at the tail. 1, 0 for padding, -EBADMSG. The size is read once: what the target
  * makes of it afterwards does not matter. */
@@ -92,7 +92,7 @@ static void advance(struct clp_reader *r, uint32_t size)
     atomic_store_explicit(&r->header->tail, r->tail, memory_order_release);
 }
 
-/* ---- texts ---------------------------------------------------------------------------------- */
+/* ---- texts ---- */
 
 /* The variable part of a record: what its fixed part announces must lie inside it. */
 struct tail {
@@ -140,8 +140,7 @@ static bool id_ok(uint32_t id)
     return id >= 1 && id <= CLP_WIRE_ID_MAX;
 }
 
-/* ---- one function a record type; 1 or -EBADMSG ------------------------------------------------
- */
+/* ---- one function a record type; 1 or -EBADMSG ---- */
 
 static int check_image(struct clp_reader *r, struct clp_reader_record *ret)
 {

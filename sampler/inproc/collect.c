@@ -13,8 +13,7 @@ static struct clp_walk_state walk_state;
 static struct clp_walk_frame walked[CLP_WALK_FRAMES_MAX];
 static uint64_t encoded[CLP_WALK_FRAMES_MAX + 2]; /* a word at the root, or two */
 
-/* ---- code
- * ------------------------------------------------------------------------------------------ */
+/* ---- code ---- */
 
 static void find_code(void *user, uint64_t ip, uint64_t time_ns, struct clp_code *ret)
 {
@@ -29,8 +28,7 @@ static int64_t read_code(void *user, uint64_t address, void *buf, size_t len)
     return clp_images_read(address, buf, len);
 }
 
-/* ---- frames
- * ---------------------------------------------------------------------------------------- */
+/* ---- frames ---- */
 
 static uint64_t special(enum clp_special s)
 {
@@ -62,8 +60,7 @@ static uint64_t encode(const struct clp_walk_frame *w)
     }
 }
 
-/* ---- one capture
- * ------------------------------------------------------------------------------------ */
+/* ---- one capture ---- */
 
 static void regs_of(const struct clp_capture *c, struct clp_regs *ret)
 {
@@ -170,8 +167,7 @@ static void take(const struct clp_capture *c, uint64_t pass, const struct clp_co
     sink->stack(sink->user, &s);
 }
 
-/* ---- the ring
- * --------------------------------------------------------------------------------------- */
+/* ---- the ring ---- */
 
 void clp_collect_reset(uint16_t runtime_major)
 {

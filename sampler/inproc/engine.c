@@ -38,8 +38,7 @@ static struct {
     struct clp_budget budget;
 } E;
 
-/* ---- to all readers
- * -------------------------------------------------------------------------------- */
+/* ---- to all readers ---- */
 
 static bool listens(const struct clp_link *l)
 {
@@ -74,8 +73,7 @@ static void time_to_all(void *user, const struct clp_thread *t, enum clp_special
 static const struct clp_collect_sink collect_sink = {.stack = stack_to_all, .count = count_to_all};
 static const struct clp_threads_sink threads_sink = {.time = time_to_all};
 
-/* ---- totals
- * ---------------------------------------------------------------------------------------- */
+/* ---- totals ---- */
 
 static size_t library_bytes(void)
 {
@@ -114,8 +112,7 @@ static void publish(void)
             clp_feed_publish(&clp_links_at(i)->feed, &now, now_ns);
 }
 
-/* ---- accounting
- * ------------------------------------------------------------------------------------- */
+/* ---- accounting ---- */
 
 static uint32_t drain(void)
 {
@@ -140,8 +137,7 @@ static uint64_t account_all(void)
     return clp_clock_monotonic_ns();
 }
 
-/* ---- sampling on and off
- * ----------------------------------------------------------------------------- */
+/* ---- sampling on and off ---- */
 
 static size_t capture_ring_bytes(void)
 {
@@ -199,8 +195,7 @@ static void stop_sampling(void)
     E.interval_ns = 0;
 }
 
-/* ---- readers come, go, and change their minds
- * ------------------------------------------------------------ */
+/* ---- readers come, go, and change their minds ---- */
 
 static struct clp_settings union_of_settings(void)
 {
@@ -248,8 +243,7 @@ static void reorder(void)
     }
 }
 
-/* ---- flushes
- * ------------------------------------------------------------------------------------------ */
+/* ---- flushes ---- */
 
 static void write_marks(void)
 {
@@ -281,8 +275,7 @@ static void answer_flushes(void)
     }
 }
 
-/* ---- rounds
- * ------------------------------------------------------------------------------------------- */
+/* ---- rounds ---- */
 
 void clp_engine_begin(const struct clp_loop_runtime *runtime, bool own_descriptors)
 {
@@ -360,8 +353,7 @@ uint64_t clp_engine_round(void)
     return in_a_hurry() ? HURRY_NS : E.wait_ns;
 }
 
-/* ---- the end
- * -------------------------------------------------------------------------------------------- */
+/* ---- the end ---- */
 
 static bool marks_are_due(void)
 {

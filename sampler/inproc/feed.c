@@ -59,8 +59,7 @@ void clp_feed_count(struct clp_feed *f, enum clp_counter counter)
     f->counters[counter]++;
 }
 
-/* ---- definitions
- * ---------------------------------------------------------------------------------- */
+/* ---- definitions ---- */
 
 /* Each answers 0 when the reader knows it now, -ENOSPC when the ring is full, or -ENOENT when the
  * library has nothing to say: then the user of the definition goes without. */
@@ -142,8 +141,7 @@ static int define_frames(struct clp_feed *f, const struct clp_feed_sample *s, ui
     return 0;
 }
 
-/* ---- threads
- * -------------------------------------------------------------------------------------- */
+/* ---- threads ---- */
 
 static bool write_thread(struct clp_feed *f, struct clp_feed_thread *e, const char *name)
 {
@@ -175,8 +173,7 @@ static bool define_thread(struct clp_feed *f, struct clp_feed_thread *e, const s
     return true;
 }
 
-/* ---- samples
- * -------------------------------------------------------------------------------------- */
+/* ---- samples ---- */
 
 /* Which control total a special's time belongs to. */
 static enum clp_counter total_of(enum clp_special special)
@@ -341,8 +338,7 @@ bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns)
     return clp_ring_write(&f->ring, &mark.rec) == 0;
 }
 
-/* ---- counters
- * ------------------------------------------------------------------------------------- */
+/* ---- counters ---- */
 
 void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uint64_t now_ns)
 {

@@ -23,8 +23,9 @@
     (8u << 20)             /* unwind tables and paths; a .NET process with its libraries: 1 MB */
 #define HEADER_BYTES 4096u /* an ELF file's first page: header, segments, notes */
 #define VDSO_BYTES_MAX (64u << 10)
-#define REFRESH_EVERY_NS CLP_NSEC_PER_SEC
-#define REFRESH_COST_SHARE 50 /* at least 50 times as long apart as one takes: 2 % */
+#define TRUST_NS (100 * CLP_NSEC_PER_MSEC) /* so long a mapping is taken to be still there, */
+#define TRUST_BLIND_NS CLP_NSEC_PER_SEC    /* or so long where only the whole list can tell */
+#define REFRESH_COST_SHARE 50              /* at least 50 times as long apart as one takes: 2 % */
 #define REFRESH_FREE                                                                               \
     20 /* the first ones are never put off: the list grows while a process starts */
 #define NO_FILE UINT32_MAX
@@ -60,8 +61,9 @@ struct image {
 /* An executable mapping; sorted by address. */
 struct range {
     uint64_t start, end, file_offset;
-    uint32_t file;  /* index, or NO_FILE: anonymous */
-    uint32_t image; /* index + 1, 0 = not yet asked for */
+    uint64_t seen_ns; /* when the kernel last said so */
+    uint32_t file;    /* index, or NO_FILE: anonymous */
+    uint32_t image;   /* index + 1, 0 = not yet asked for */
 };
 
 struct range_list {
@@ -77,11 +79,13 @@ static struct {
     struct image *images;
     uint32_t file_count, image_count;
     uint32_t cache[CACHE_SLOTS]; /* by page: range index + 1 */
-    uint64_t last_pass;
-    uint64_t refreshed_ns, refresh_allowed_ns;
+    uint64_t pass, now_ns;       /* the round, and when it began */
+    bool looked;                 /* the list was read in this round */
+    uint64_t refresh_allowed_ns;
     uint64_t refreshes;
     uint64_t refused;
     uint8_t page_memory[HEADER_BYTES], page_file[HEADER_BYTES];
+    char path[4096];
 } I;
 
 static _Atomic uint32_t last_id;
@@ -102,13 +106,12 @@ int clp_images_init(void)
     I.images = clp_pages_alloc(IMAGES_MAX * sizeof(struct image));
     if (!I.ranges.at || !I.next.at || !I.files || !I.images)
         return -ENOMEM;
-    I.last_pass = UINT64_MAX;
+    I.pass = UINT64_MAX;
     I.ready = true;
     return 0;
 }
 
-/* ---- the list of mappings
- * ------------------------------------------------------------------------ */
+/* ---- the list of mappings ---- */
 
 static const char *arena_text(const char *s, size_t n)
 {
@@ -130,6 +133,15 @@ static bool starts_with(const char *s, size_t n, const char *prefix)
     return n >= k && memcmp(s, prefix, k) == 0;
 }
 
+/* The path without the kernel's remark on a file that has no name any more. */
+static size_t plain_path_len(const struct clp_map_entry *e)
+{
+    static const char suffix[] = " (deleted)";
+    bool gone = ends_with(e->path, e->path_len, suffix);
+    return e->path_len - (gone ? sizeof(suffix) - 1 : 0);
+}
+
+/* Path and inode: the number of a deleted file is soon given to another. */
 static bool same_file(const struct file *f, const struct clp_map_entry *e, size_t path_len)
 {
     return f->inode == e->inode && f->dev_major == e->dev_major && f->dev_minor == e->dev_minor &&
@@ -139,9 +151,8 @@ static bool same_file(const struct file *f, const struct clp_map_entry *e, size_
 /* The file of a mapping, known or new; NO_FILE where there is none or no room. */
 static uint32_t file_of(const struct clp_map_entry *e)
 {
-    static const char suffix[] = " (deleted)";
-    bool deleted = ends_with(e->path, e->path_len, suffix);
-    size_t path_len = e->path_len - (deleted ? sizeof(suffix) - 1 : 0);
+    size_t path_len = plain_path_len(e);
+    bool deleted = path_len < e->path_len;
     for (uint32_t i = I.file_count; i-- > 0;)
         if (same_file(&I.files[i], e, path_len)) {
             I.files[i].deleted = deleted;
@@ -216,8 +227,11 @@ static bool take_mapping(void *user, const struct clp_map_entry *e)
         *s = (struct refresh){e->start, e->inode, e->dev_major, e->dev_minor};
     if (!e->executable || starts_with(e->path, e->path_len, "[vsyscall]"))
         return true;
-    struct range r = {
-        .start = e->start, .end = e->end, .file_offset = e->file_offset, .file = NO_FILE};
+    struct range r = {.start = e->start,
+                      .end = e->end,
+                      .file_offset = e->file_offset,
+                      .seen_ns = I.now_ns,
+                      .file = NO_FILE};
     if (is_image(e)) {
         r.file = file_of(e);
         if (r.file == NO_FILE)
@@ -235,26 +249,44 @@ static bool take_mapping(void *user, const struct clp_map_entry *e)
     return true;
 }
 
-static void refresh(uint64_t pass, uint64_t now)
+static void forget_places(void)
+{
+    memset(I.cache, 0, sizeof(I.cache));
+}
+
+static void refresh(void)
 {
     struct refresh s = {0};
-    I.last_pass = pass;
+    uint64_t began = clp_clock_monotonic_ns();
+    I.looked = true;
     I.next.count = 0;
     if (clp_maps_each(take_mapping, &s) == 0) {
         struct range_list old = I.ranges;
         I.ranges = I.next;
         I.next = old;
-        memset(I.cache, 0, sizeof(I.cache));
+        forget_places();
     }
+    uint64_t ended = clp_clock_monotonic_ns();
     I.refreshes++;
-    I.refreshed_ns = clp_clock_monotonic_ns();
-    uint64_t took = I.refreshed_ns - now;
     I.refresh_allowed_ns =
-        I.refreshes < REFRESH_FREE ? 0 : I.refreshed_ns + REFRESH_COST_SHARE * took;
+        I.refreshes < REFRESH_FREE ? 0 : ended + REFRESH_COST_SHARE * (ended - began);
 }
 
-/* ---- look-up
- * --------------------------------------------------------------------------------------- */
+/* ---- look-up ---- */
+
+/* The first range that ends behind `ip`. */
+static uint32_t place_of(uint64_t ip)
+{
+    uint32_t low = 0, high = I.ranges.count;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (I.ranges.at[mid].end <= ip)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
 
 static struct range *search(uint64_t ip)
 {
@@ -264,35 +296,97 @@ static struct range *search(uint64_t ip)
         if (ip >= r->start && ip < r->end)
             return r;
     }
-    uint32_t low = 0, high = I.ranges.count;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (I.ranges.at[mid].end <= ip)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    if (low == I.ranges.count || ip < I.ranges.at[low].start)
+    uint32_t at = place_of(ip);
+    if (at == I.ranges.count || ip < I.ranges.at[at].start)
         return NULL;
-    *slot = low + 1;
-    return &I.ranges.at[low];
+    *slot = at + 1;
+    return &I.ranges.at[at];
+}
+
+static bool same_mapping(const struct range *r, const struct clp_map_entry *e)
+{
+    if (!e->executable)
+        return false;
+    if (r->file == NO_FILE)
+        return !is_image(e);
+    return e->start == r->start && e->end == r->end && e->file_offset == r->file_offset &&
+           same_file(&I.files[r->file], e, plain_path_len(e));
+}
+
+/* An address that was a library's may be something else by now. */
+static bool still_there(struct range *r)
+{
+    struct clp_map_entry e;
+    uint64_t age = I.now_ns - r->seen_ns;
+    if (age < TRUST_NS)
+        return true;
+    if (!clp_maps_find_is_cheap())
+        return age < TRUST_BLIND_NS;
+    if (clp_maps_find(r->start, &e, I.path, sizeof(I.path)) < 0 || !same_mapping(r, &e))
+        return false;
+    r->seen_ns = I.now_ns;
+    return true;
+}
+
+/* Memory of stubs that is new goes in without reading the list. */
+static void add_stubs(uint64_t ip, const struct clp_map_entry *e)
+{
+    uint32_t at = place_of(ip);
+    if (I.ranges.count == RANGES_MAX) {
+        I.refused++;
+        return;
+    }
+    /* Neighbours that grew keep their part; the rest is the list's affair. */
+    uint64_t low = at > 0 ? I.ranges.at[at - 1].end : 0;
+    uint64_t high = at < I.ranges.count ? I.ranges.at[at].start : UINT64_MAX;
+    memmove(&I.ranges.at[at + 1], &I.ranges.at[at], (I.ranges.count - at) * sizeof(struct range));
+    I.ranges.at[at] = (struct range){.start = CLP_MAX(e->start, low),
+                                     .end = CLP_MIN(e->end, high),
+                                     .seen_ns = I.now_ns,
+                                     .file = NO_FILE};
+    I.ranges.count++;
+    forget_places();
+}
+
+/* An address that no range covers: what the kernel says of it alone. true: reading the list may
+ * tell more. */
+static bool ask_for_one(uint64_t ip)
+{
+    struct clp_map_entry e;
+    if (!clp_maps_find_is_cheap())
+        return true;
+    if (clp_maps_find(ip, &e, I.path, sizeof(I.path)) < 0 || !e.executable)
+        return false;
+    if (is_image(&e))
+        return true;
+    add_stubs(ip, &e);
+    return false;
+}
+
+static void begin_pass(uint64_t pass)
+{
+    I.pass = pass;
+    I.now_ns = clp_clock_monotonic_ns();
+    I.looked = false;
 }
 
 static struct range *search_fresh(uint64_t ip, uint64_t pass)
 {
+    if (pass != I.pass)
+        begin_pass(pass);
     struct range *r = search(ip);
-    if (pass == I.last_pass)
+    if (r && still_there(r))
         return r;
-    uint64_t now = clp_clock_monotonic_ns();
-    bool old = now - I.refreshed_ns >= REFRESH_EVERY_NS;
-    if ((r && !old) || now < I.refresh_allowed_ns)
-        return r;
-    refresh(pass, now);
+    if (!r && !ask_for_one(ip))
+        return search(ip);
+    /* Better unknown than what used to be there. */
+    if (I.looked || I.now_ns < I.refresh_allowed_ns)
+        return NULL;
+    refresh();
     return search(ip);
 }
 
-/* ---- files and images
- * ------------------------------------------------------------------------------- */
+/* ---- files and images ---- */
 
 /* An ELF header as the loader mapped it: for files that are gone, and to compare with the file. */
 static int info_from_memory(struct file *f)

@@ -1,12 +1,13 @@
 /* ELF images of the process (libcoreclr, libc, the vdso...), with their unwind tables.
  *
- * Loop thread only.  The list follows /proc/self/maps - never dl_iterate_phdr, whose lock the
- * application may hold.  It is read again when an address is not covered (at most once a pass, and
- * never for more than 2 % of the time) and when it is older than a second, because an address that
- * was a library's may be something else by now.  A table is built from the file when the image
- * first occurs in a stack; the file must be the one that is mapped: its first page equals the one
- * in memory (device and inode differ between maps and stat on overlay file systems). Executable
- * memory without a file and without a managed body is a stub. */
+ * Loop thread only, where nothing else is said.  The list follows /proc/self/maps - never
+ * dl_iterate_phdr, whose lock the application may hold.  It is read again when an address is not
+ * covered or a mapping is no longer what it was (at most once a pass, and never for more than 2 %
+ * of the time); a mapping is asked for again after 100 ms, after a second on kernels that only tell
+ * all of them.  A table is built from the file when the image first occurs in a stack; the file
+ * must be the one that is mapped: its first page equals the one in memory (device and inode differ
+ * between maps and stat on overlay file systems).
+ * Executable memory without a file and without a managed body is a stub. */
 #ifndef CLP_SAMPLER_INPROC_IMAGES_H
 #define CLP_SAMPLER_INPROC_IMAGES_H
 
@@ -28,7 +29,7 @@ uint32_t clp_images_next_id(void);
  */
 int clp_images_mapping(uint64_t address, uint64_t *ret_start, uint64_t *ret_end, bool *ret_stack);
 /* Copies memory of this process without risk: process_vm_readv, or /proc/self/mem where seccomp
- * forbids it. Bytes copied (may be short) or -errno. */
+ * forbids it. Bytes copied (may be short) or -errno. Any thread. */
 int64_t clp_images_read(uint64_t address, void *buf, size_t len);
 /* Says that process_vm_readv must not even be tried (a filter that kills). Before the first read.
  */

@@ -46,8 +46,7 @@ bool clp_links_any(void)
     return false;
 }
 
-/* ---- sending
- * --------------------------------------------------------------------------------------- */
+/* ---- sending ---- */
 
 static int send_message(int sock, const void *msg, size_t len)
 {
@@ -79,8 +78,7 @@ static int send_hello(const struct clp_link *l)
     return send_message(l->sock, &m, sizeof(m));
 }
 
-/* ---- coming and going
- * -------------------------------------------------------------------------------- */
+/* ---- coming and going ---- */
 
 void clp_link_close(struct clp_link *l, const char *reason)
 {
@@ -156,8 +154,7 @@ bool clp_links_connect(const struct clp_attach_data *attach, uint64_t now_ns)
     return false;
 }
 
-/* ---- WELCOME
- * ------------------------------------------------------------------------------------------ */
+/* ---- WELCOME ---- */
 
 /* The fd that came with a message; every other one is closed. -1 for none or more than one. */
 static int take_fd(struct msghdr *m)
@@ -207,8 +204,7 @@ static void welcome(struct clp_link *l, const struct clp_msg_welcome *m, int fd)
     l->state = CLP_LINK_WELCOMED;
 }
 
-/* ---- messages
- * ----------------------------------------------------------------------------------------- */
+/* ---- messages ---- */
 
 static void say_goodbye(struct clp_link *l, bool detach, struct clp_links_news *news)
 {
@@ -288,8 +284,7 @@ static bool receive(struct clp_link *l, struct clp_links_news *news)
     return l->state != CLP_LINK_FREE;
 }
 
-/* ---- a round
- * ------------------------------------------------------------------------------------------ */
+/* ---- a round ---- */
 
 static void serve_connecting(struct clp_link *l, uint64_t now_ns)
 {

@@ -41,8 +41,7 @@ static struct {
     _Atomic uint32_t ended;       /* futex: 1 when the thread has finished */
 } L;
 
-/* ---- waiting
- * ----------------------------------------------------------------------------------------- */
+/* ---- waiting ---- */
 
 /* The library keeps no descriptor to be woken by: nothing shows in the application's table. */
 static void futex_wait(_Atomic uint32_t *word, uint32_t seen, uint64_t ns)
@@ -63,8 +62,7 @@ static void wake_loop(void)
     futex_wake_all(&L.wake);
 }
 
-/* ---- the thread
- * --------------------------------------------------------------------------------------- */
+/* ---- the thread ---- */
 
 /* A descriptor table of our own: what we open does not show in the application's, and what it
  * closes is not ours. 0, 1 and 2 lead nowhere, so that a stray message of the runtime cannot reach
@@ -144,8 +142,7 @@ static int create_thread(void)
     return -r;
 }
 
-/* ---- for the CLR side
- * ----------------------------------------------------------------------------------- */
+/* ---- for the CLR side ---- */
 
 int clp_loop_start(const struct clp_loop_runtime *runtime)
 {

@@ -10,8 +10,7 @@
 /* Longer than any path that the kernel prints. */
 static char buffer[16384];
 
-/* ---- all mappings
- * --------------------------------------------------------------------------------- */
+/* ---- all mappings ---- */
 
 /* Hands on the whole lines of buffer[0..len); the rest is moved to the front. Bytes kept, or
  * -ECANCELED when `each` has had enough. */
@@ -66,8 +65,7 @@ int clp_maps_each(clp_maps_each_fn *each, void *user)
     return r;
 }
 
-/* ---- one mapping
- * ---------------------------------------------------------------------------------- */
+/* ---- one mapping ---- */
 
 /* PROCMAP_QUERY of linux/fs.h (6.11), declared here because the headers may be older. */
 struct procmap_query {
@@ -91,7 +89,8 @@ static int ask_kernel(uint64_t address, struct clp_map_entry *ret, char *path, s
     int fd = open_maps();
     if (fd < 0)
         return fd;
-    path[0] = '\0';
+    if (path_cap)
+        path[0] = '\0';
     int r = ioctl(fd, PROCMAP_QUERY_IOCTL, &q) < 0 ? -errno : 0;
     (void)close(fd);
     if (r < 0)
@@ -128,9 +127,11 @@ static bool take_if_covered(void *user, const struct clp_map_entry *e)
         return true;
     if (e->start > w->address)
         return false;
-    size_t n = CLP_MIN(e->path_len, w->path_cap - 1);
-    memcpy(w->path, e->path, n);
-    w->path[n] = '\0';
+    size_t n = w->path_cap ? CLP_MIN(e->path_len, w->path_cap - 1) : 0;
+    if (w->path_cap) {
+        memcpy(w->path, e->path, n);
+        w->path[n] = '\0';
+    }
     *w->ret = *e;
     w->ret->path = w->path;
     w->ret->path_len = n;
@@ -158,4 +159,17 @@ int clp_maps_find(uint64_t address, struct clp_map_entry *ret, char *path, size_
             query_support = QUERY_MISSING;
     }
     return search_all(address, ret, path, path_cap);
+}
+
+bool clp_maps_find_is_cheap(void)
+{
+    struct clp_map_entry e;
+    if (query_support == QUERY_UNKNOWN)
+        (void)!clp_maps_find((uint64_t)(uintptr_t)&query_support, &e, NULL, 0);
+    return query_support == QUERY_WORKS;
+}
+
+void clp_maps_forbid_query(bool forbid)
+{
+    query_support = forbid ? QUERY_MISSING : QUERY_UNKNOWN;
 }

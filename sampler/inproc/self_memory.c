@@ -3,11 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-static bool no_vm_readv;
+static _Atomic bool no_vm_readv;
 
 void clp_images_forbid_vm_readv(void)
 {

@@ -245,8 +245,7 @@ static void test_largest_record_always_fits_an_empty_ring(void **state)
     assert_null(clp_ring_reserve(&p->ring, 0));
 }
 
-/* ---- hostile ------------------------------------------------------------------------------------
- */
+/* ---- hostile ---- */
 
 static void test_writer_doubts_the_tail(void **state)
 {
@@ -423,8 +422,7 @@ static void test_bytes_that_change_meanwhile(void **state)
     }
 }
 
-/* ---- two processes
- * --------------------------------------------------------------------------------- */
+/* ---- two processes ---- */
 
 static void send_fd(int sock, int fd)
 {
@@ -510,8 +508,7 @@ static void test_two_processes(void **state)
     close(socks[1]);
 }
 
-/* ---- memory and messages
- * ------------------------------------------------------------------------------ */
+/* ---- memory and messages ---- */
 
 static void test_memory_that_is_not_sealed_or_not_whole(void **state)
 {

@@ -1,0 +1,236 @@
+#include "sampler/inproc/pe_images.h"
+
+#include "sampler/inproc/code_table.h"
+#include "sampler/inproc/images.h"
+#include "sampler/inproc/maps.h"
+#include "sampler/inproc/pe_layout.h"
+#include "sampler/inproc/code_lock.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TABLES_CEILING (16u << 20)
+#define PATH_BYTES 4096u
+
+struct pe_image {
+    uint64_t base, end;
+    struct clp_string *path;
+    const struct clp_r2r_table *table;
+    bool asked; /* the table was built, or cannot be */
+};
+
+/* Sorted by base. Entries are added and removed under the leaf lock; tables are built and read by
+ * the loop thread alone and live until done(). */
+static struct pe_image *images;
+static uint32_t count;
+static struct clp_arena tables;
+static uint64_t refused;
+
+static size_t list_bytes(void)
+{
+    return CLP_PE_IMAGES_MAX * sizeof(struct pe_image);
+}
+
+int clp_pe_images_init(void)
+{
+    count = 0;
+    refused = 0;
+    clp_arena_init(&tables, TABLES_CEILING);
+    images = clp_pages_alloc(list_bytes());
+    return images ? 0 : -ENOMEM;
+}
+
+void clp_pe_images_done(void)
+{
+    clp_pages_free(images, list_bytes());
+    images = NULL;
+    count = 0;
+    clp_arena_done(&tables);
+}
+
+/* Position of the first image with base > address. */
+static uint32_t above(uint64_t address)
+{
+    uint32_t low = 0, high = count;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (images[mid].base <= address)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+void clp_pe_images_add_locked(uint64_t base, uint64_t end, struct clp_string *path)
+{
+    uint32_t at = above(base);
+    if (at > 0 && images[at - 1].base == base)
+        return;
+    if (count == CLP_PE_IMAGES_MAX || !path) {
+        refused++;
+        return;
+    }
+    memmove(&images[at + 1], &images[at], (count - at) * sizeof(*images));
+    images[at] = (struct pe_image){.base = base, .end = end, .path = clp_strings_again(path)};
+    count++;
+}
+
+void clp_pe_images_remove_locked(uint64_t base)
+{
+    uint32_t at = above(base);
+    if (!base || at == 0 || images[at - 1].base != base)
+        return;
+    clp_strings_give(clp_code_table_strings_locked(), images[at - 1].path);
+    memmove(&images[at - 1], &images[at], (count - at) * sizeof(*images));
+    count--;
+}
+
+bool clp_pe_images_cover_locked(uint64_t address)
+{
+    uint32_t at = above(address);
+    return at > 0 && address < images[at - 1].end;
+}
+
+/* ---- tables, loop thread ------------------------------------------------------------------- */
+
+static int64_t read_memory(void *user, uint64_t address, void *buf, size_t len)
+{
+    (void)user;
+    return clp_images_read(address, buf, len);
+}
+
+static int64_t read_file(void *user, uint64_t address, void *buf, size_t len)
+{
+    ssize_t n = pread(*(const int *)user, buf, len, (off_t)address);
+    return n < 0 ? -errno : n;
+}
+
+/* A file that was replaced since it was mapped would describe other code. */
+static bool same_image(int fd, uint64_t base)
+{
+    struct clp_pe_layout file, memory;
+    if (clp_pe_layout(0, read_file, &fd, &file) < 0 ||
+        clp_pe_layout(base, read_memory, NULL, &memory) < 0)
+        return false;
+    return file.image_bytes == memory.image_bytes && file.time_stamp == memory.time_stamp;
+}
+
+static const struct clp_r2r_table *build(const char *path, uint64_t base)
+{
+    const struct clp_r2r_table *table = NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    if (!same_image(fd, base) || clp_r2r_table_build(fd, &tables, &table, NULL, 0) < 0)
+        table = NULL;
+    (void)close(fd);
+    return table;
+}
+
+/* A copy of the image that covers `ip`, with its path. */
+static bool lookup(uint64_t ip, struct pe_image *ret, char *path, size_t path_cap)
+{
+    clp_code_lock();
+    uint32_t at = above(ip);
+    bool hit = at > 0 && ip < images[at - 1].end;
+    if (hit) {
+        *ret = images[at - 1];
+        if (!ret->asked) {
+            size_t n = CLP_MIN((size_t)ret->path->len, path_cap - 1);
+            memcpy(path, ret->path->text, n);
+            path[n] = '\0';
+        }
+    }
+    clp_code_unlock();
+    return hit;
+}
+
+static void store(uint64_t base, const struct clp_r2r_table *table)
+{
+    clp_code_lock();
+    uint32_t at = above(base);
+    if (at > 0 && images[at - 1].base == base) {
+        images[at - 1].table = table;
+        images[at - 1].asked = true;
+    }
+    clp_code_unlock();
+}
+
+enum clp_pe_find clp_pe_images_find(uint64_t ip, uint64_t *ret_base, struct clp_r2r_function *ret)
+{
+    struct pe_image image;
+    char path[PATH_BYTES];
+    if (!lookup(ip, &image, path, sizeof(path)))
+        return CLP_PE_NONE;
+    if (!image.asked) {
+        image.table = build(path, image.base);
+        store(image.base, image.table);
+    }
+    if (!image.table || clp_r2r_find(image.table, (uint32_t)(ip - image.base), ret) < 0)
+        return CLP_PE_OTHER;
+    *ret_base = image.base;
+    return CLP_PE_FUNCTION;
+}
+
+/* ---- images that no module announces ------------------------------------------------------- */
+
+struct search {
+    uint64_t ip;
+    uint64_t inode; /* of the mapping that holds ip */
+    uint32_t dev_major, dev_minor;
+    uint64_t base; /* the last mapping of that file's beginning before ip */
+    char path[PATH_BYTES];
+};
+
+static bool take_beginning(void *user, const struct clp_map_entry *e)
+{
+    struct search *s = user;
+    if (e->start > s->ip)
+        return false;
+    if (e->file_offset == 0 && e->inode == s->inode && e->dev_major == s->dev_major &&
+        e->dev_minor == s->dev_minor)
+        s->base = e->start;
+    return true;
+}
+
+static bool find_beginning(struct search *s)
+{
+    struct clp_map_entry e;
+    if (clp_maps_find(s->ip, &e, s->path, sizeof(s->path)) < 0 || e.inode == 0 || !e.executable)
+        return false;
+    s->inode = e.inode;
+    s->dev_major = e.dev_major;
+    s->dev_minor = e.dev_minor;
+    return clp_maps_each(take_beginning, s) == 0 && s->base != 0;
+}
+
+bool clp_pe_images_discover(uint64_t ip)
+{
+    struct search s = {.ip = ip};
+    struct clp_pe_layout layout;
+    if (!find_beginning(&s) || clp_pe_layout(s.base, read_memory, NULL, &layout) < 0 ||
+        ip - s.base >= layout.image_bytes)
+        return false;
+    clp_code_lock();
+    uint32_t before = count;
+    struct clp_string *path =
+        clp_strings_take(clp_code_table_strings_locked(), s.path, strlen(s.path));
+    clp_pe_images_add_locked(s.base, s.base + layout.image_bytes, path);
+    clp_strings_give(clp_code_table_strings_locked(), path);
+    bool added = count > before;
+    clp_code_unlock();
+    return added;
+}
+
+size_t clp_pe_images_bytes(void)
+{
+    return (images ? list_bytes() : 0) + tables.mapped_bytes;
+}
+
+uint64_t clp_pe_images_refused(void)
+{
+    return refused + tables.refused;
+}

@@ -1,0 +1,254 @@
+#include "sampler/inproc/runtime.h"
+
+#include "sampler/inproc/bodies.h"
+#include "sampler/inproc/code_events.h"
+#include "sampler/inproc/loop.h"
+#include "wire/clsid.h"
+#include "wire/wire.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SHUTDOWN_BUDGET_NS (100 * CLP_NSEC_PER_MSEC)
+#define DETACH_HINT_MS 1 /* the runtime waits at least 300 ms anyway */
+
+/* No exceptions, no garbage collections, no stack snapshots: what is not needed costs nothing. */
+#define MASK_LOW                                                                                   \
+    (CLR_MONITOR_THREADS | CLR_MONITOR_JIT_COMPILATION | CLR_MONITOR_MODULE_LOADS |                \
+     CLR_MONITOR_ASSEMBLY_LOADS)
+#define MASK_HIGH CLR_HIGH_DYNAMIC_FUNCTION_UNLOADS
+
+enum state {
+    STATE_DORMANT = 0,
+    STATE_STARTING = 1,
+    STATE_ACTIVE = 2,
+    STATE_LEAVING = 3, /* RequestProfilerDetach was called */
+    STATE_ENDED = 4,   /* the process shuts down */
+};
+
+static _Atomic uint32_t state;
+static _Atomic(struct clr_info *) usable; /* NULL unless the runtime may be called */
+static struct clr_info *held;             /* our reference, STARTING to the end of detach */
+static _Atomic bool awaits_first_method;  /* loaded at start: the runtime is not up yet */
+static pid_t active_pid;                  /* a forked child inherits the state, but no thread */
+
+bool clp_runtime_active(void)
+{
+    return atomic_load_explicit(&state, memory_order_acquire) == STATE_ACTIVE;
+}
+
+struct clr_info *clp_runtime_info(void)
+{
+    return atomic_load_explicit(&usable, memory_order_acquire);
+}
+
+static bool move(uint32_t from, uint32_t to)
+{
+    return atomic_compare_exchange_strong(&state, &from, to);
+}
+
+/* ---- activation ---------------------------------------------------------------------------- */
+
+static bool is_off(const char *value)
+{
+    return value && value[0] != '\0' && strtoul(value, NULL, 16) == 0;
+}
+
+/* The owner's wish counts also where the runtime does not look at it: at attach. */
+static bool forbidden(void)
+{
+    const char *off = getenv("CLRPULSE_DISABLE");
+    return (off && off[0] != '\0' && strcmp(off, "0") != 0) ||
+           is_off(getenv("DOTNET_EnableDiagnostics_Profiler")) ||
+           is_off(getenv("COMPlus_EnableDiagnostics_Profiler"));
+}
+
+static bool data_is_valid(const struct clp_attach_data *d)
+{
+    return d->magic == CLP_WIRE_MAGIC && d->version == CLP_WIRE_VERSION && d->flags == 0 &&
+           memchr(d->socket_path, '\0', sizeof(d->socket_path)) != NULL &&
+           d->socket_path[0] != '\0';
+}
+
+/* Loop thread: the last reader left and asked for it. */
+static void request_detach(void)
+{
+    struct clr_info *info = clp_runtime_info();
+    if (!info || !move(STATE_ACTIVE, STATE_LEAVING))
+        return;
+    atomic_store(&usable, NULL);
+    if (CLR_OK(info->slots->request_profiler_detach(info, DETACH_HINT_MS)))
+        return;
+    atomic_store(&usable, info);
+    (void)move(STATE_LEAVING, STATE_ACTIVE);
+}
+
+static struct clp_loop_runtime describe(struct clr_info *info)
+{
+    struct clp_loop_runtime r = {.enumerate = clp_code_enumerate, .request_detach = request_detach};
+    (void)info->slots->get_runtime_information(info, NULL, NULL, &r.major, &r.minor, &r.patch, NULL,
+                                               0, NULL, NULL);
+    return r;
+}
+
+static struct clr_info *ask_interface(struct clr_object *object)
+{
+    static const struct clr_guid iid = CLR_IID_INFO9;
+    void *info = NULL;
+    if (!CLR_OK(object->slots->query_interface(object, &iid, &info)))
+        return NULL;
+    return info;
+}
+
+static void release(struct clr_info *info)
+{
+    info->slots->base.release((struct clr_object *)info);
+}
+
+static clr_hresult start_parts(struct clr_info *info, const struct clp_attach_data *data)
+{
+    struct clp_loop_runtime runtime = describe(info);
+    if (clp_bodies_init() < 0)
+        return CLP_ATTACH_NO_MEMORY;
+    if (clp_loop_start(&runtime) < 0) {
+        clp_bodies_done();
+        return CLP_ATTACH_NO_MEMORY;
+    }
+    clr_hresult hr = info->slots->set_event_mask2(info, MASK_LOW, MASK_HIGH);
+    if (CLR_OK(hr) && data && clp_loop_add_reader(data) < 0)
+        hr = CLP_ATTACH_NO_MEMORY;
+    if (!CLR_OK(hr)) {
+        clp_loop_stop();
+        clp_bodies_done();
+    }
+    return hr;
+}
+
+static clr_hresult activate(struct clr_object *object, const struct clp_attach_data *data)
+{
+    struct clr_info *info = ask_interface(object);
+    if (!info)
+        return CLP_ATTACH_FAILED;
+    held = info;
+    active_pid = getpid();
+    atomic_store(&usable, info);
+    clr_hresult hr = start_parts(info, data);
+    if (CLR_OK(hr))
+        return hr;
+    atomic_store(&usable, NULL);
+    held = NULL;
+    release(info);
+    return hr;
+}
+
+static clr_hresult activate_once(struct clr_object *object, const struct clp_attach_data *data)
+{
+    if (!move(STATE_DORMANT, STATE_STARTING)) {
+        if (!clp_runtime_active())
+            return CLP_ATTACH_LEAVING;
+        if (!data)
+            return CLP_ATTACH_JOINED;
+        return clp_loop_add_reader(data) < 0 ? CLP_ATTACH_NO_MEMORY : CLP_ATTACH_JOINED;
+    }
+    clr_hresult hr = activate(object, data);
+    atomic_store(&state, CLR_OK(hr) ? STATE_ACTIVE : STATE_DORMANT);
+    return CLR_OK(hr) ? CLR_S_OK : hr;
+}
+
+clr_hresult clp_runtime_attach(struct clr_object *info, const void *data, uint32_t len)
+{
+    struct clp_attach_data copy;
+    if (forbidden())
+        return CLP_ATTACH_DISABLED;
+    if (!data || len != sizeof(copy))
+        return CLP_ATTACH_BAD_DATA;
+    memcpy(&copy, data, sizeof(copy));
+    return data_is_valid(&copy) ? activate_once(info, &copy) : CLP_ATTACH_BAD_DATA;
+}
+
+/* ---- load at start ------------------------------------------------------------------------- */
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'a' && c <= 'f')
+        return c - 'a' + 10;
+    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The reader that started this process announces itself in the environment. A child process
+ * inherits the variable; the nonce lets the reader turn it away. */
+static bool data_from_environment(struct clp_attach_data *ret)
+{
+    const char *hex = getenv("CLRPULSE_ATTACH");
+    if (!hex || strlen(hex) != 2 * sizeof(*ret))
+        return false;
+    uint8_t *bytes = (uint8_t *)ret;
+    for (size_t i = 0; i < sizeof(*ret); i++) {
+        int high = hex_digit(hex[2 * i]), low = hex_digit(hex[2 * i + 1]);
+        if (high < 0 || low < 0)
+            return false;
+        bytes[i] = (uint8_t)(high << 4 | low);
+    }
+    return data_is_valid(ret);
+}
+
+/* Any refusal here is quiet: the runtime reports other results than this one. */
+clr_hresult clp_runtime_start(struct clr_object *info)
+{
+    struct clp_attach_data data;
+    if (forbidden())
+        return CLP_ATTACH_JOINED;
+    bool announced = data_from_environment(&data);
+    atomic_store(&awaits_first_method, true);
+    clr_hresult hr = activate_once(info, announced ? &data : NULL);
+    return CLR_OK(hr) ? hr : CLP_ATTACH_JOINED;
+}
+
+void clp_runtime_attached(void)
+{
+    if (clp_runtime_active())
+        clp_loop_runtime_ready();
+}
+
+void clp_runtime_compiled(void)
+{
+    if (atomic_load_explicit(&awaits_first_method, memory_order_relaxed) &&
+        atomic_exchange(&awaits_first_method, false))
+        clp_loop_runtime_ready();
+}
+
+/* ---- the end ------------------------------------------------------------------------------- */
+
+void clp_runtime_detached(void)
+{
+    atomic_store(&usable, NULL);
+    clp_loop_stop();
+    clp_bodies_done();
+    if (held)
+        release(held);
+    held = NULL;
+    atomic_store(&state, STATE_DORMANT);
+}
+
+/* The loop thread still names methods while this callback holds the shutdown back. */
+void clp_runtime_ends(void)
+{
+    if (!move(STATE_ACTIVE, STATE_ENDED))
+        return;
+    clp_loop_shutdown(SHUTDOWN_BUDGET_NS);
+    atomic_store(&usable, NULL);
+}
+
+/* A process may end without a Shutdown callback (another profiler came and went, exit() from native
+ * code). By now the runtime is not to be asked any more. */
+__attribute__((destructor)) static void process_ends(void)
+{
+    if (getpid() != active_pid || !move(STATE_ACTIVE, STATE_ENDED))
+        return;
+    atomic_store(&usable, NULL);
+    clp_loop_shutdown(SHUTDOWN_BUDGET_NS);
+}

@@ -121,7 +121,7 @@ static int read_types(struct decoder *d, const struct clp_profile_limits *limits
         types[i].type = text(d, m->sample_type[i]->type, &ok);
         types[i].unit = text(d, m->sample_type[i]->unit, &ok);
     }
-    if (m->period_type && m->period_type->type != 0) {
+    if (m->period_type && *text(d, m->period_type->type, &ok)) {
         config.period_type.type = text(d, m->period_type->type, &ok);
         config.period_type.unit = text(d, m->period_type->unit, &ok);
     }

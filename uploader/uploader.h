@@ -74,8 +74,8 @@ void clp_uploader_freep(struct clp_uploader **up);
 int clp_uploader_send(struct clp_uploader *up, const struct clp_upload_item *item,
                       struct clp_upload_result *ret) CLP_MUST_USE;
 
-/* Once per program, before the first uploader and before threads; 0 or -ENOMEM. Ignores SIGPIPE when the
- * program has not said what to do with it. */
+/* Once per program, before the first uploader and before threads; 0 or -ENOMEM. Ignores SIGPIPE
+ * when the program has not said what to do with it. */
 int clp_uploader_setup(void) CLP_MUST_USE;
 void clp_uploader_teardown(void);
 

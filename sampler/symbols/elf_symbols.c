@@ -300,10 +300,18 @@ static int by_start(const void *a, const void *b)
     return x->name < y->name ? -1 : x->name > y->name;
 }
 
+/* glibc's debug symbols also have its inner names, __GI_memcpy; those lose against any other. */
+static size_t internal_marks(const char *name)
+{
+    static const char inner[] = "__GI_";
+    bool internal = strncmp(name, inner, sizeof(inner) - 1) == 0;
+    return strspn(internal ? name + sizeof(inner) - 1 : name, "_") + internal;
+}
+
 /* Fewer underscores in front, then shorter, then first in the alphabet: the public name. */
 static bool plainer(const char *a, const char *b)
 {
-    size_t ua = strspn(a, "_"), ub = strspn(b, "_"), la = strlen(a), lb = strlen(b);
+    size_t ua = internal_marks(a), ub = internal_marks(b), la = strlen(a), lb = strlen(b);
     if (ua != ub)
         return ua < ub;
     if (la != lb)

@@ -78,10 +78,7 @@ static void write_item(struct clp_name_writer *w, struct clp_name_text item, cha
             clp_text_dec(w->out, number);
         return;
     }
-    bool before = w->plain_args;
-    w->plain_args = true;
     clp_type_name_short(w, item);
-    w->plain_args = before;
 }
 
 static void write_arg(struct clp_name_writer *w, const struct clp_generic_args *args,
@@ -126,7 +123,9 @@ static bool write_parameter_reference(struct clp_name_writer *w, struct clp_name
         return false;
     struct clp_generic_args known = *args;
     known.count = CLP_MAX(known.count, n + 1);
+    w->plain_args = true; /* a reference in there would lead back here */
     write_arg(w, &known, n);
+    w->plain_args = false;
     return true;
 }
 
@@ -148,8 +147,11 @@ static bool write_machine(struct clp_name_writer *w, const struct chain *c,
     struct clp_member member = {
         .name = segment->shown, .tail = c->tail, .overloaded = c->overloaded};
     if (segment->shown.at[0] != '<' && segment->shown.len <= sizeof(dotted)) {
-        for (size_t i = 0; i < segment->shown.len; i++)
-            dotted[i] = segment->shown.at[i] == '-' ? '.' : segment->shown.at[i];
+        size_t line = clp_name_text_find(segment->shown, 0, '@'); /* F#: `name@12-1` */
+        memcpy(dotted, segment->shown.at, segment->shown.len);
+        for (size_t i = 0; i < line; i++)
+            if (dotted[i] == '-')
+                dotted[i] = '.';
         member.name.at = dotted;
     }
     return clp_member_name_write(w, &member);
@@ -266,9 +268,27 @@ static bool write_special_generic(struct clp_name_writer *w, struct clp_name_tex
     return false;
 }
 
+/* A pointer to a function is "System.Void(System.Int32)" in metadata, delegate*<int, void> in C#.
+ */
+static bool write_function_pointer(struct clp_name_writer *w, struct clp_name_text t)
+{
+    size_t open = clp_name_text_find(t, 0, '(');
+    if (open == 0 || open >= t.len || clp_name_text_close(t, open) != t.len - 1)
+        return false;
+    struct clp_name_text parameters =
+        clp_name_text_from(clp_name_text_until(t, t.len - 1), open + 1);
+    clp_text_add(w->out, "delegate*<");
+    clp_type_name_list(w, parameters, 0);
+    if (parameters.len)
+        clp_text_add(w->out, ", ");
+    clp_type_name_short(w, clp_name_text_until(t, open));
+    clp_text_char(w->out, '>');
+    return true;
+}
+
 static void write_core(struct clp_name_writer *w, struct clp_name_text t)
 {
-    if (write_parameter_reference(w, t))
+    if (write_parameter_reference(w, t) || write_function_pointer(w, t))
         return;
     for (size_t i = 0; i < CLP_ARRAY_LEN(keywords); i++)
         if (clp_name_text_equal(t, keywords[i].metadata)) {

@@ -19,7 +19,7 @@ struct clp_name_writer {
     struct clp_text *out;
     struct clp_generic_args type_args, method_args; /* of the method: what !0 and !!0 stand for */
     unsigned depth;  /* of recursion, which foreign text could drive */
-    bool plain_args; /* inside an argument: !0 there is no reference to the method's own */
+    bool plain_args; /* inside what !0 stands for: another !0 in there is shown as it is */
 };
 
 /* What the end of a nesting chain leaves to the method's name. */

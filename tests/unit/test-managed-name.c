@@ -85,6 +85,9 @@ static const struct {
      "Shop.Orders.Worker.Over(string, ref int, ref long, int?, int[,], int[][], (int, string))"},
     {"W", "Ptr", "", "", "System.Int32*,System.Void**,System.IntPtr,System.Byte*[]&", OVER,
      "W.Ptr(int*, void**, nint, ref byte*[])"},
+    {"W", "Call", "", "",
+     "System.Void(System.Int32,System.Byte*),System.Int32(),System.IntPtr()*[]", OVER,
+     "W.Call(delegate*<int, byte*, void>, delegate*<int>, delegate*<nint>*[])"},
     {"W", "All", "", "",
      "System.Boolean,System.SByte,System.Char,System.Decimal,System.Single,System.UInt32,"
      "System.UIntPtr,System.UInt64,System.Int16,System.UInt16,System.Object",
@@ -93,7 +96,7 @@ static const struct {
      "!0,!1&", OVER, "System.Collections.Generic.Dictionary<int, T2>.Remove(int, ref T2)"},
     {"System.Linq.Enumerable", "Select", "", "System.Int32,System.__Canon:TResult",
      "System.Collections.Generic.IEnumerable`1[!!0],System.Func`2[!!0,!!1]", OVER,
-     "System.Linq.Enumerable.Select<int, TResult>(IEnumerable<!!0>, Func<!!0, !!1>)"},
+     "System.Linq.Enumerable.Select<int, TResult>(IEnumerable<int>, Func<int, TResult>)"},
 
     /* Constructors, properties, indexers, events, operators, finalizers. */
     {"Shop.Orders.Worker", ".ctor", "", "", "", 0, "Shop.Orders.Worker..ctor"},
@@ -234,7 +237,9 @@ static const struct {
     {"App.Form+VB$StateMachine_3_Load_Data", "MoveNext", "", "", "", ASYNC,
      "App.Form.Load_Data (async)"},
     {"App.Form+_Closure$__3-0", "_Lambda$__3-0", "", "", "", 0, "App.Form.lambda#3-0"},
-    {"Program+work@12", "MoveNext", "", "", "", ASYNC, "Program.work (async)"},
+    {"Program+work@12", "MoveNext", "", "", "", ASYNC, "Program.work@12 (async)"},
+    {"Tasks+Builder-Merge@663-10", "MoveNext", "", "", "", ASYNC,
+     "Tasks.Builder.Merge@663-10 (async)"},
     {"Program+clo@12-1", "Invoke", "", "", "", 0, "Program.clo@12-1.Invoke"},
     {"Module", "|Even|Odd|", "", "", "System.Int32", 0, "Module.|Even|Odd|"},
 
@@ -350,7 +355,8 @@ static void recursion_ends(void **state)
     raw.signature = text("!0,!0,!0");
     raw.flags = CLP_METHOD_OVERLOADED;
     clp_managed_name(&raw, buf, sizeof(buf));
-    assert_string_equal(buf, "A<Func<!0, !0>>.M(Func<!0, !0>, Func<!0, !0>, Func<!0, !0>)");
+    assert_string_equal(buf, "A<Func<Func<!0, !0>, Func<!0, !0>>>"
+                             ".M(Func<!0, !0>, Func<!0, !0>, Func<!0, !0>)");
 }
 
 int main(void)

@@ -14,7 +14,7 @@
 
 #define STAGE_BYTES 16384u
 /* Texts that are not of the model: comments, overridden names. */
-#define EXTRA_TEXTS_MAX (CLP_PROFILE_COMMENTS_MAX + 8u)
+#define EXTRA_TEXTS_MAX (CLP_PROFILE_COMMENTS_MAX + 2u)
 
 /* Where packed bytes go. */
 struct sink {
@@ -38,7 +38,9 @@ struct encoder {
     uint32_t *locations;
     const char **texts; /* the file's string table behind "" */
     uint32_t text_count;
-    uint64_t *location_ids; /* CLP_PROFILE_FRAMES_MAX, for the sample at hand */
+    uint64_t *location_ids;   /* CLP_PROFILE_FRAMES_MAX, for the sample at hand */
+    struct clp_strbuf counts; /* comments on what was lost, each with its NUL */
+    uint32_t count_count;
     size_t samples;
     struct sink sink;
 };
@@ -183,17 +185,20 @@ static void emit_sample_types(struct encoder *e)
     }
 }
 
-/* One comment line that names every count that is not 0. */
-static void add_counts(const struct clp_profile *p, struct clp_strbuf *b)
+/* One comment for each count that is not 0, every one with its NUL; how many. */
+static uint32_t write_counts(const struct clp_profile *p, struct clp_strbuf *b)
 {
-    const char *before = "profile tables: ";
+    uint32_t count = 0;
 #define CLP_PROFILE_COUNT(field, text)                                                             \
     if (p->counts.field) {                                                                         \
-        clp_strbuf_printf(b, "%s%s=%llu", before, #field, (unsigned long long)p->counts.field);    \
-        before = ", ";                                                                             \
+        clp_strbuf_printf(b, "profile_%s=%llu count", #field,                                      \
+                          (unsigned long long)p->counts.field);                                    \
+        clp_strbuf_char(b, '\0');                                                                  \
+        count++;                                                                                   \
     }
 #include "pprof/counts.def"
 #undef CLP_PROFILE_COUNT
+    return count;
 }
 
 static int64_t default_type(struct encoder *e, const struct clp_encode_options *o)
@@ -208,10 +213,9 @@ static int64_t default_type(struct encoder *e, const struct clp_encode_options *
     return text(e, p->value_types[value].type);
 }
 
-static void emit_header(struct encoder *e, const struct clp_encode_options *o, const char *counts)
+static void emit_header(struct encoder *e, const struct clp_encode_options *o)
 {
     const struct clp_profile *p = e->p;
-    int64_t comments[CLP_PROFILE_COMMENTS_MAX + 1];
     Pprof__ValueType period_type = PPROF__VALUE_TYPE__INIT;
     Pprof__Profile piece = PPROF__PROFILE__INIT;
     bool own = o->period_type.type != NULL;
@@ -222,11 +226,19 @@ static void emit_header(struct encoder *e, const struct clp_encode_options *o, c
     piece.time_nanos = (int64_t)CLP_MIN(p->start_unix_ns, (uint64_t)INT64_MAX);
     piece.duration_nanos = (int64_t)CLP_MIN(p->duration_ns, (uint64_t)INT64_MAX);
     piece.default_sample_type = default_type(e, o);
-    for (uint32_t i = 0; i < p->comment_count; i++)
-        comments[piece.n_comment++] = extra_text(e, p->comments[i]);
-    if (*counts)
-        comments[piece.n_comment++] = extra_text(e, counts);
+    emit(e, &piece);
+}
+
+/* What was lost has the last word, and a place even if the caller has used up all of his. */
+static void emit_comments(struct encoder *e, const char *counts, uint32_t count)
+{
+    int64_t comments[CLP_PROFILE_COMMENTS_MAX];
+    Pprof__Profile piece = PPROF__PROFILE__INIT;
     piece.comment = comments;
+    for (uint32_t i = 0; i < e->p->comment_count && i < CLP_PROFILE_COMMENTS_MAX - count; i++)
+        comments[piece.n_comment++] = extra_text(e, e->p->comments[i]);
+    for (uint32_t i = 0; i < count; i++, counts += strlen(counts) + 1)
+        comments[piece.n_comment++] = extra_text(e, counts);
     emit(e, &piece);
 }
 
@@ -356,10 +368,11 @@ static void emit_strings(struct encoder *e)
     }
 }
 
-static void emit_all(struct encoder *e, const struct clp_encode_options *o, const char *counts)
+static void emit_all(struct encoder *e, const struct clp_encode_options *o)
 {
     emit_sample_types(e);
-    emit_header(e, o, counts);
+    emit_header(e, o);
+    emit_comments(e, clp_strbuf_text(&e->counts), e->count_count);
     emit_mappings(e);
     emit_functions(e);
     for (uint32_t i = 0; i < e->p->locations.len; i++)
@@ -405,6 +418,10 @@ static int allocate(struct encoder *e, bool plain)
     if (!e->rounded || !e->strings || !e->mappings || !e->functions || !e->locations || !e->texts ||
         !e->location_ids)
         return -ENOMEM;
+    clp_strbuf_init(&e->counts, CLP_PROFILE_STRING_MAX_BYTES);
+    e->count_count = write_counts(p, &e->counts);
+    if (clp_strbuf_error(&e->counts) < 0)
+        return -ENOMEM;
     e->sink.base.append = sink_append;
     clp_strbuf_init(&e->sink.out, CLP_ENCODE_MAX_BYTES);
     return plain ? 0 : clp_gzip_new(&e->sink.out, &e->sink.gzip);
@@ -431,6 +448,7 @@ static void free_encoder(struct encoder **at)
     free(e->texts);
     free(e->location_ids);
     clp_gzip_free(e->sink.gzip);
+    clp_strbuf_done(&e->counts);
     clp_strbuf_done(&e->sink.out);
     free(e);
 }
@@ -452,9 +470,7 @@ int clp_profile_encode(const struct clp_profile *p, const struct clp_encode_opti
 {
     static const struct clp_encode_options everything;
     CLP_CLEANUP(free_encoder) struct encoder *e = calloc(1, sizeof(*e));
-    CLP_CLEANUP(clp_strbuf_done) struct clp_strbuf counts;
     o = o ? o : &everything;
-    clp_strbuf_init(&counts, CLP_PROFILE_STRING_MAX_BYTES);
     if (!e)
         return -ENOMEM;
     e->p = p;
@@ -463,13 +479,10 @@ int clp_profile_encode(const struct clp_profile *p, const struct clp_encode_opti
         r = allocate(e, o->plain);
     if (r == 0)
         r = round_values(e);
-    add_counts(p, &counts);
-    if (r == 0)
-        r = clp_strbuf_error(&counts);
     if (r < 0)
         return r;
     choose(e);
-    emit_all(e, o, clp_strbuf_text(&counts));
+    emit_all(e, o);
     r = finish_sink(&e->sink);
     return r < 0 ? r : hand_over(e, ret);
 }

@@ -83,7 +83,7 @@ def check_go():
     expect("Total samples = 2000us" in top, "folding keeps the total", top)
     expect(rows(top).get("[other]") == ("1600us", "1600us"), "1,600 folded", top)
     comments, _ = pprof("-comments", "folded")
-    expect("samples_folded=1600, stacks_full=1600" in comments, "the counts", comments)
+    expect("profile_samples_folded=1600 count\nprofile_stacks_full=1600 count" in comments, "the counts", comments)
 
     raw, err = pprof("-raw", "empty")
     expect(err == "" and "Samples:" in raw, "an empty profile", raw, err)

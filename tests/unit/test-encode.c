@@ -185,8 +185,18 @@ static void what_was_folded_is_told_in_a_comment(void **state)
     assert_int_equal(m->n_sample, 2);
     assert_string_equal(leaf_name(m, 0), "[other]");
     assert_int_equal(m->sample[0]->value[0], 5);
-    assert_int_equal(m->n_comment, 1);
-    assert_string_equal(str(m, m->comment[0]), "profile tables: samples_folded=2, samples_full=2");
+    assert_int_equal(m->n_comment, 2);
+    assert_string_equal(str(m, m->comment[0]), "profile_samples_folded=2 count");
+    assert_string_equal(str(m, m->comment[1]), "profile_samples_full=2 count");
+    pprof__profile__free_unpacked(m, NULL);
+    /* Also when the caller has used up all comments. */
+    while (clp_profile_comment(p, "own") == 0)
+        ;
+    m = valid_message(p, (struct clp_encode_options){0});
+    assert_int_equal(m->n_comment, CLP_PROFILE_COMMENTS_MAX);
+    assert_string_equal(str(m, m->comment[0]), "own");
+    assert_string_equal(str(m, m->comment[CLP_PROFILE_COMMENTS_MAX - 1]),
+                        "profile_samples_full=2 count");
     pprof__profile__free_unpacked(m, NULL);
     clp_profile_free(p);
 }

@@ -187,6 +187,26 @@ static int add_header(const struct walk *w, const yaml_node_t *key, const yaml_n
     return clp_list_add(to, line, (size_t)n);
 }
 
+/* The other way to write them: "Name: value" each. */
+static int add_header_line(const struct walk *w, const yaml_node_t *n, struct clp_list *to)
+{
+    const char *colon = is_text(n) ? strchr(scalar(n), ':') : NULL;
+    if (!colon || colon == scalar(n) || strpbrk(scalar(n), "\r\n"))
+        return refuse(w, n, "a header is one text, \"Name: value\"");
+    return clp_list_add(to, scalar(n), strlen(scalar(n)));
+}
+
+static int read_headers(const struct walk *w, const yaml_node_t *n, struct clp_list *to)
+{
+    int r = 0;
+    if (n->type != YAML_SEQUENCE_NODE)
+        return each_pair(w, n, "headers", add_header, to);
+    for (yaml_node_item_t *i = n->data.sequence.items.start;
+         r == 0 && i < n->data.sequence.items.top; i++)
+        r = add_header_line(w, node(w, *i), to);
+    return r;
+}
+
 static const char *upload_key(const void *context, size_t i)
 {
     (void)context;
@@ -204,7 +224,7 @@ static int upload_pair(const struct walk *w, const yaml_node_t *key, const yaml_
                 : strcmp(name, "path") == 0 ? &u->path
                                             : NULL;
     if (strcmp(name, "headers") == 0)
-        return each_pair(w, value, "headers", add_header, &u->headers);
+        return read_headers(w, value, &u->headers);
     if (!to) {
         const char *near = clp_value_nearest(name, 4, upload_key, NULL);
         return refuse(w, key, "upload takes no %.60s; %s%s%s", name, near ? "did you mean " : "",

@@ -232,6 +232,12 @@ static unsigned status_line(struct cursor *c, struct clp_proc_status *s)
         s->uid_effective = (uint32_t)number_up_to(c, 10, UINT32_MAX);
         return SAW_UID;
     }
+    if (take_key(c, "Gid:")) {
+        (void)number_up_to(c, 10, UINT32_MAX);
+        skip_blanks(c);
+        s->gid_effective = (uint32_t)number_up_to(c, 10, UINT32_MAX);
+        return 0;
+    }
     if (take_key(c, "NSpid:")) {
         s->ns_pid = last_of_list(c);
     } else if (take_key(c, "SigQ:")) {

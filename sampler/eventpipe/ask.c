@@ -238,3 +238,20 @@ void clp_dotnet_explain(const struct clp_dotnet *d, char *buf, size_t cap)
         break;
     }
 }
+
+#define OLDEST_MAJOR 8
+
+bool clp_dotnet_unsupported(const struct clp_dotnet *d, char *buf, size_t cap)
+{
+    if (d->info.major >= OLDEST_MAJOR)
+        return false;
+    if (d->info.major > 0)
+        snprintf(buf, cap,
+                 "process %d (%s) runs .NET %s; .NET %d is the oldest that can be profiled", d->pid,
+                 d->comm, d->info.runtime_version, OLDEST_MAJOR);
+    else
+        snprintf(buf, cap,
+                 "process %d (%s) does not tell its runtime's version: it is older than .NET %d",
+                 d->pid, d->comm, OLDEST_MAJOR);
+    return true;
+}

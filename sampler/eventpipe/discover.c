@@ -72,6 +72,18 @@ static bool set_temp_path(struct clp_dotnet *d, const char *path, size_t len)
     return true;
 }
 
+/* What the owner has told other tools that the service is called. */
+static void find_service(struct clp_dotnet *d, const char *block, size_t len)
+{
+    size_t n;
+    const char *name = clp_proctext_env(block, len, "DD_SERVICE", &n);
+    if (!name || n == 0)
+        name = clp_proctext_env(block, len, "OTEL_SERVICE_NAME", &n);
+    struct clp_text t = clp_text_in(d->service, sizeof(d->service));
+    if (name)
+        clp_text_utf8_clean(&t, name, n);
+}
+
 /* The runtime takes TMPDIR when it is set and not empty. What it was at the start counts, and that
  * is what environ shows. */
 static int find_temp_path(const struct clp_discover_roots *roots, struct clp_dotnet *d)
@@ -82,6 +94,7 @@ static int find_temp_path(const struct clp_discover_roots *roots, struct clp_dot
     int r = read_proc(roots, d->pid, "environ", ENVIRON_MAX_BYTES, &block, &len);
     if (r < 0)
         return r;
+    find_service(d, block, len);
     const char *value = clp_proctext_env(block, len, "TMPDIR", &value_len);
     if (value && value_len > 0 && !set_temp_path(d, value, value_len))
         return -ENAMETOOLONG; /* then the runtime has no port either */
@@ -149,6 +162,7 @@ int clp_dotnet_open(const struct clp_discover_roots *roots, int32_t pid, struct 
         .ns_pid = status.ns_pid ? status.ns_pid : pid,
         .start_ticks = stat.start_ticks,
         .uid = status.uid_effective,
+        .gid = status.gid_effective,
         .run_state = stat.state,
         .root_fd = -1,
         .temp_fd = -1,

@@ -43,9 +43,10 @@ struct clp_dotnet {
     int32_t pid;
     int32_t ns_pid;       /* in its own pid namespace */
     uint64_t start_ticks; /* since boot; pid and this name a process for ever */
-    uint32_t uid;         /* effective: the owner of its port */
+    uint32_t uid, gid;    /* effective: the owner of its port */
     char run_state;       /* as in /proc/PID/stat: 'T' is stopped */
     char comm[64];
+    char service[128]; /* DD_SERVICE or OTEL_SERVICE_NAME of its environment, or empty */
     char temp_path[CLP_TEMP_PATH_BYTES]; /* as the process sees it */
     char socket_name[80];
     int root_fd;   /* O_PATH of its root; of ours when its own may not be read */
@@ -77,6 +78,10 @@ bool clp_dotnet_alive(const struct clp_discover_roots *roots, const struct clp_d
 
 /* One sentence for people: why the process cannot be profiled and what to do. For READY "". */
 void clp_dotnet_explain(const struct clp_dotnet *d, char *buf, size_t cap);
+
+/* Whether a READY process runs a version that cannot be profiled; then the sentence in `buf`, which
+ * is untouched otherwise. */
+bool clp_dotnet_unsupported(const struct clp_dotnet *d, char *buf, size_t cap);
 
 /* Calls `found` for each pid in /proc, in the directory's order, until it answers other than 0;
  * that answer, or -errno when /proc cannot be read. */

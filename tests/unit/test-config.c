@@ -68,6 +68,17 @@ static void a_whole_file(void **state)
     assert_int_equal(config.log_format, CLP_CONFIG_LOG_JSON);
 }
 
+static void headers_as_a_list(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        read_text("upload: [ { kind: http, url: 'http://x', headers: ['A: b', 'C: d:e'] } ]\n"), 0);
+    assert_int_equal(config.uploads[0].headers.count, 2);
+    assert_string_equal(config.uploads[0].headers.items[1], "C: d:e");
+    assert_int_equal(read_text("upload: [ { kind: http, url: x, headers: [Ab] } ]\n"), -EINVAL);
+    assert_non_null(strstr(error.text, "a header is one text"));
+}
+
 static void errors_name_file_line_and_nearest(void **state)
 {
     (void)state;
@@ -182,6 +193,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(defaults),
         T(a_whole_file),
+        T(headers_as_a_list),
         T(errors_name_file_line_and_nearest),
         T(nothing_is_a_configuration),
         T(environment_wins),

@@ -1,0 +1,71 @@
+#include "agent/cli/cli.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/signalfd.h>
+
+int clp_exit_fault(const struct clp_fault *f)
+{
+    fprintf(stderr, "clrpulse: %s\n", f->text);
+    switch (f->error) {
+    case -ESRCH:
+    case -ENOEXEC:
+        return CLP_EXIT_NO_PROCESS;
+    case -EACCES:
+    case -EPERM:
+        return CLP_EXIT_PERMISSION;
+    case CLP_FAULT_REFUSED:
+        return CLP_EXIT_REFUSED;
+    default:
+        return CLP_EXIT_FAILED;
+    }
+}
+
+int clp_stop_signals(void)
+{
+    sigset_t set;
+    (void)signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return -errno;
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+static int run(const struct clp_cli *cli)
+{
+    if (cli->help) {
+        clp_cli_help(stdout, cli->command);
+        return CLP_EXIT_DONE;
+    }
+    switch (cli->command) {
+    case CLP_COMMAND_PS:
+        return clp_command_ps(cli);
+    case CLP_COMMAND_RECORD:
+        return clp_command_record(cli);
+    case CLP_COMMAND_AGENT:
+        return clp_command_agent(cli);
+    default: /* --version alone */
+        printf("clrpulse %s\n", CLP_VERSION);
+        return CLP_EXIT_DONE;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    struct clp_cli cli;
+    struct clp_config_error error;
+    if (clp_cli_parse(argc, argv, &cli, &error) < 0) {
+        fprintf(stderr, "clrpulse: %s\n", error.text);
+        return CLP_EXIT_USE;
+    }
+    int code = run(&cli);
+    if (fflush(stdout) != 0 && code == CLP_EXIT_DONE) {
+        fprintf(stderr, "clrpulse: cannot write to standard output\n");
+        return CLP_EXIT_FAILED;
+    }
+    return code;
+}

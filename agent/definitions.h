@@ -1,0 +1,76 @@
+/* What a target has defined so far: images, methods, code bodies, threads. Part of profile_build.h.
+ *
+ * Bounded by bytes and, for threads, by number: thread numbers are never used again, so those whose
+ * kernel thread is gone are forgotten when the table is full, then those that were quiet for
+ * longest. */
+#ifndef CLP_AGENT_DEFINITIONS_H
+#define CLP_AGENT_DEFINITIONS_H
+
+#include "base/core/core.h"
+#include "base/map.h"
+#include "sampler/symbols/managed_name.h"
+#include "sampler/symbols/native_symbols.h"
+#include "wire/reader.h"
+#include "wire/wire.h"
+
+/* `window` in these tells for which window the ids beside it are valid. */
+struct clp_def_image {
+    uint16_t kind; /* enum clp_image_kind */
+    uint64_t start, end, bias, file_offset;
+    uint8_t build_id[CLP_WIRE_BUILD_ID_MAX];
+    size_t build_id_len;
+    struct clp_symbols_image *symbols; /* NULL: none to be had */
+    uint64_t window;
+    uint32_t mapping;
+    char path[];
+};
+
+struct clp_def_method {
+    uint32_t image_id;
+    uint16_t flags;
+    uint16_t len[5]; /* of type, name, type_args, method_args, signature in `text` */
+    uint64_t window;
+    uint32_t location;
+    char text[];
+};
+
+struct clp_def_thread {
+    int32_t tid;
+    uint32_t kind; /* enum clp_thread_kind */
+    char *name;
+    uint64_t window;    /* the last one with a sample */
+    uint32_t labels[2]; /* id + 1 of its label sets, by GC wait; 0: not made yet */
+    uint32_t stack;     /* of its last sample with one, id + 1 in that window; 0: not made yet */
+    bool gc_wait;       /* that sample's */
+    uint64_t *frames;   /* that stack, raw, for the windows after */
+    uint32_t frame_count, frame_cap;
+};
+
+struct clp_definitions {
+    struct clp_map images, methods, bodies, threads; /* bodies: method id as number */
+    struct clp_symbols *symbols;
+    int root_fd;
+    int32_t pid;  /* 0: threads cannot be looked up by their tid */
+    size_t bytes; /* in use */
+    size_t ceiling;
+    uint64_t refused;   /* definitions beyond it */
+    uint64_t forgotten; /* threads */
+};
+
+void clp_definitions_init(struct clp_definitions *d, struct clp_symbols *symbols, int root_fd,
+                          int32_t pid, size_t ceiling_bytes);
+void clp_definitions_done(struct clp_definitions *d);
+/* Takes IMAGE, METHOD, BODY and THREAD. What does not fit is counted. */
+void clp_definitions_add(struct clp_definitions *d, const struct clp_reader_record *r);
+
+struct clp_def_image *clp_definitions_image(const struct clp_definitions *d, uint32_t image_id);
+/* The method of a code body. */
+struct clp_def_method *clp_definitions_method(const struct clp_definitions *d, uint32_t body_id);
+struct clp_def_thread *clp_definitions_thread(const struct clp_definitions *d, uint32_t thread_id);
+/* Views into m->text. */
+struct clp_managed_raw clp_def_method_raw(const struct clp_def_method *m);
+/* Keeps a copy of the stack. 0 or -ENOSPC, -ENOMEM with none kept. */
+int clp_def_thread_keep(struct clp_definitions *d, struct clp_def_thread *t, const uint64_t *frames,
+                        uint32_t count) CLP_MUST_USE;
+
+#endif

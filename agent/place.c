@@ -1,0 +1,306 @@
+#include "agent/place.h"
+
+#include "agent/as_user.h"
+#include "base/cleanup.h"
+#include "base/core/proctext.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/un.h>
+
+#define SOCKET_NAME "s"
+#define LIBRARY_NAME "libclrpulse.so"
+#define LIBRARY_MAX_BYTES (64u << 20)
+#define MAPS_MAX_BYTES (64u << 20)
+#define BACKLOG 4
+
+static const struct clp_place_dir no_dir = {.parent_fd = -1, .fd = -1};
+
+/* ---- directories --------------------------------------------------------------------------- */
+
+/* Whether the user may make something here by its own right. The kernel asks the same when we act
+ * as that user; asked again for an agent that has rights of its own beside its uid. */
+static bool may_write(const struct stat *st, uid_t uid, gid_t gid)
+{
+    if (uid == 0 || (st->st_mode & S_IWOTH))
+        return true;
+    return (st->st_uid == uid && (st->st_mode & S_IWUSR)) ||
+           (st->st_gid == gid && (st->st_mode & S_IWGRP));
+}
+
+static int random_name(char name[40])
+{
+    uint64_t r;
+    if (getrandom(&r, sizeof(r), 0) != (ssize_t)sizeof(r))
+        return -EIO;
+    snprintf(name, 40, "clrpulse-%016llx", (unsigned long long)r);
+    return 0;
+}
+
+/* Takes `parent_fd` over. As the target's user. */
+static int make_dir(struct clp_place_dir *d, int parent_fd, uid_t uid, gid_t gid)
+{
+    struct stat st;
+    *d = (struct clp_place_dir){.parent_fd = parent_fd, .fd = -1};
+    if (fstat(parent_fd, &st) < 0)
+        return -errno;
+    if (!may_write(&st, uid, gid))
+        return -EACCES;
+    int r = random_name(d->name);
+    if (r < 0)
+        return r;
+    if (mkdirat(parent_fd, d->name, 0700) < 0)
+        return -errno;
+    d->fd = openat(parent_fd, d->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (d->fd >= 0)
+        return 0;
+    r = -errno;
+    (void)unlinkat(parent_fd, d->name, AT_REMOVEDIR);
+    return r;
+}
+
+static void remove_dir(struct clp_place_dir *d, bool as_user)
+{
+    if (d->fd >= 0 && as_user) {
+        (void)unlinkat(d->fd, SOCKET_NAME, 0);
+        (void)unlinkat(d->fd, LIBRARY_NAME, 0);
+        (void)unlinkat(d->parent_fd, d->name, AT_REMOVEDIR);
+    }
+    clp_cleanup_fd(&d->fd);
+    clp_cleanup_fd(&d->parent_fd);
+    *d = no_dir;
+}
+
+static bool is_noexec(int fd)
+{
+    struct statvfs fs;
+    return fstatvfs(fd, &fs) == 0 && (fs.f_flag & ST_NOEXEC);
+}
+
+/* ---- the meeting place --------------------------------------------------------------------- */
+
+static int listen_in(const struct clp_place_dir *d, int *ret_fd)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/" SOCKET_NAME, d->fd);
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
+        return -errno;
+    *ret_fd = CLP_TAKE_FD(fd);
+    return 0;
+}
+
+static int make_meeting_place(struct clp_place *p, const struct clp_dotnet *t,
+                              struct clp_fault *fault)
+{
+    const char *slash = strcmp(t->temp_path, "/") == 0 ? "" : "/";
+    int parent = fcntl(t->temp_fd, F_DUPFD_CLOEXEC, 0);
+    int r = parent < 0 ? -errno : make_dir(&p->meet, parent, p->uid, p->gid);
+    if (r == 0) {
+        int n = snprintf(p->socket_path, sizeof(p->socket_path), "%s%s%s/" SOCKET_NAME,
+                         t->temp_path, slash, p->meet.name);
+        r = n < 0 || (size_t)n >= sizeof(p->socket_path) ? -ENAMETOOLONG : 0;
+    }
+    if (r == 0)
+        r = listen_in(&p->meet, &p->listen_fd);
+    if (r < 0)
+        return clp_fault_set(fault, r,
+                             "cannot make a socket for process %d in its temp directory "
+                             "%s as uid %u: %s",
+                             t->pid, t->temp_path, p->uid, strerror(-r));
+    return 0;
+}
+
+/* ---- the library --------------------------------------------------------------------------- */
+
+static bool is_library_path(const char *path, size_t len)
+{
+    size_t n = strlen("/" LIBRARY_NAME);
+    return len > n && memcmp(path + len - n, "/" LIBRARY_NAME, n) == 0;
+}
+
+/* The path of a mapping as dlopen saw it: without the kernel's note that the file is gone. */
+static size_t mapped_path_len(const struct clp_map_entry *e)
+{
+    static const char gone[] = " (deleted)";
+    size_t n = sizeof(gone) - 1;
+    if (e->path_len > n && memcmp(e->path + e->path_len - n, gone, n) == 0)
+        return e->path_len - n;
+    return e->path_len;
+}
+
+/* Another path would load the library a second time beside the first. The dynamic linker compares
+ * the text first, so the old path works even when the file has been removed. */
+static bool find_mapped(const char *maps, size_t len, char *ret, size_t cap)
+{
+    for (const char *at = maps, *end = maps + len; at < end;) {
+        struct clp_map_entry e;
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t n = newline ? (size_t)(newline - at) : (size_t)(end - at);
+        if (clp_proctext_map_line(at, n, &e) == 0) {
+            size_t path_len = mapped_path_len(&e);
+            if (is_library_path(e.path, path_len) && path_len < cap) {
+                memcpy(ret, e.path, path_len);
+                ret[path_len] = '\0';
+                return true;
+            }
+        }
+        at += n + 1;
+    }
+    return false;
+}
+
+static bool is_mapped_already(struct clp_place *p, const struct clp_dotnet *t)
+{
+    char path[64];
+    size_t len;
+    CLP_CLEANUP(clp_cleanup_free) char *maps = NULL;
+    snprintf(path, sizeof(path), "/proc/%d/maps", t->pid);
+    if (clp_file_read(path, MAPS_MAX_BYTES, &maps, &len) < 0)
+        return false;
+    return find_mapped(maps, len, p->library_path, sizeof(p->library_path));
+}
+
+/* Whether the target finds our own file under the same path, may read it, and may execute it. As
+ * the target's user. */
+static bool is_visible(const struct clp_dotnet *t, const char *library, int library_fd)
+{
+    struct stat ours, theirs;
+    CLP_CLEANUP(clp_cleanup_fd) int fd = clp_file_open_in(t->root_fd, library, O_RDONLY);
+    if (fd < 0 || fstat(fd, &theirs) < 0 || fstat(library_fd, &ours) < 0)
+        return false;
+    return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino && !is_noexec(fd);
+}
+
+static int copy_into(const struct clp_place_dir *d, int library_fd)
+{
+    off_t at = 0;
+    ssize_t n = 1;
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd =
+        openat(d->fd, LIBRARY_NAME, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0500);
+    if (fd < 0)
+        return -errno;
+    while (n > 0 && at <= LIBRARY_MAX_BYTES) {
+        n = sendfile(fd, library_fd, &at, 1 << 20);
+        if (n < 0 && errno != EINTR)
+            return -errno;
+    }
+    return n == 0 ? 0 : -EFBIG;
+}
+
+static int copy_to(struct clp_place *p, const struct clp_place_dir *d, const char *dir_path,
+                   int library_fd)
+{
+    const char *slash = strcmp(dir_path, "/") == 0 ? "" : "/";
+    int n = snprintf(p->library_path, sizeof(p->library_path), "%s%s%s/" LIBRARY_NAME, dir_path,
+                     slash, d->name);
+    if (n < 0 || (size_t)n >= sizeof(p->library_path))
+        return -ENAMETOOLONG;
+    int r = copy_into(d, library_fd);
+    p->copied = r == 0;
+    return r;
+}
+
+/* Where else a file may be executed when the temp directory is mounted noexec. */
+static int copy_elsewhere(struct clp_place *p, const struct clp_dotnet *t, int library_fd)
+{
+    static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm", "/run"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(places); i++) {
+        int parent = clp_file_open_in(t->root_fd, places[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
+        if (parent < 0)
+            continue;
+        if (is_noexec(parent)) {
+            clp_cleanup_fd(&parent);
+            continue;
+        }
+        int r = make_dir(&p->copy, parent, p->uid, p->gid);
+        if (r == 0)
+            r = copy_to(p, &p->copy, places[i], library_fd);
+        if (r == 0)
+            return 0;
+        remove_dir(&p->copy, true);
+    }
+    return -EACCES;
+}
+
+static int place_library(struct clp_place *p, const struct clp_dotnet *t, const char *library,
+                         int library_fd, struct clp_fault *fault)
+{
+    if (is_visible(t, library, library_fd)) {
+        snprintf(p->library_path, sizeof(p->library_path), "%s", library);
+        return 0;
+    }
+    bool noexec = is_noexec(p->meet.fd);
+    int r =
+        noexec ? copy_elsewhere(p, t, library_fd) : copy_to(p, &p->meet, t->temp_path, library_fd);
+    if (r == 0)
+        return 0;
+    if (noexec)
+        return clp_fault_set(fault, r,
+                             "process %d cannot execute the library: %s and every other "
+                             "directory that uid %u may write are mounted noexec; mount the "
+                             "library's directory into its container",
+                             t->pid, t->temp_path, p->uid);
+    return clp_fault_set(fault, r, "cannot copy the library into %s of process %d: %s",
+                         t->temp_path, t->pid, strerror(-r));
+}
+
+/* ---- all of it ----------------------------------------------------------------------------- */
+
+static int make_as_user(struct clp_place *p, const struct clp_dotnet *t, const char *library,
+                        int library_fd, struct clp_fault *fault)
+{
+    int r = make_meeting_place(p, t, fault);
+    if (r == 0 && !*p->library_path)
+        r = place_library(p, t, library, library_fd, fault);
+    return r;
+}
+
+int clp_place_make(struct clp_place *p, const struct clp_dotnet *t, const char *library,
+                   struct clp_fault *fault)
+{
+    struct clp_as_user user;
+    *p = (struct clp_place){
+        .uid = t->uid, .gid = t->gid, .meet = no_dir, .copy = no_dir, .listen_fd = -1};
+    CLP_CLEANUP(clp_cleanup_fd) int library_fd = open(library, O_RDONLY | O_CLOEXEC);
+    if (library_fd < 0)
+        return clp_fault_set(fault, -errno,
+                             "cannot read the library %s: %s; set CLRPULSE_LIBRARY "
+                             "to its path",
+                             library, strerror(errno));
+    (void)is_mapped_already(p, t);
+    int r = clp_as_user_begin(&user, p->uid, p->gid);
+    if (r < 0)
+        return clp_fault_set(fault, r,
+                             "process %d belongs to uid %u, and this process may not act "
+                             "as that user; run clrpulse as uid %u, or give it CAP_SETUID and "
+                             "CAP_SETGID",
+                             t->pid, p->uid, p->uid);
+    r = make_as_user(p, t, library, library_fd, fault);
+    clp_as_user_end(&user);
+    if (r < 0)
+        clp_place_remove(p);
+    return r;
+}
+
+void clp_place_remove(struct clp_place *p)
+{
+    struct clp_as_user user;
+    bool as_user = clp_as_user_begin(&user, p->uid, p->gid) == 0;
+    remove_dir(&p->copy, as_user);
+    remove_dir(&p->meet, as_user);
+    if (as_user)
+        clp_as_user_end(&user);
+    clp_cleanup_fd(&p->listen_fd);
+    p->listen_fd = -1;
+}

@@ -1,0 +1,433 @@
+#include "agent/profile_build.h"
+
+#include "agent/definitions.h"
+#include "base/cleanup.h"
+#include "base/core/text.h"
+#include "wire/tables.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FRAME_CACHE_MAX (1u << 17)
+
+struct clp_build {
+    struct clp_build_config config;
+    char *main_binary;
+    struct clp_definitions defs;
+    uint64_t window; /* from 1 */
+    uint64_t samples;
+
+    struct clp_profile *profile;
+    struct clp_map frames;                /* native frame -> location of this window */
+    struct clp_map functions;             /* struct native_key -> location of this window */
+    uint32_t specials[CLP_SPECIAL_COUNT]; /* location + 1 of this window */
+    uint32_t locations[CLP_WIRE_FRAMES_MAX];
+
+    uint64_t counters[CLP_CTR_COUNT]; /* at the end of the window before */
+    uint64_t unknown_ids;             /* frames and threads that nothing defines */
+    uint64_t windows_lost;
+};
+
+struct native_key {
+    uint64_t start;
+    uint32_t image_id;
+    uint32_t source;
+};
+
+/* ---- mappings ------------------------------------------------------------------------------ */
+
+static void hex(const uint8_t *bytes, size_t n, char *ret)
+{
+    for (size_t i = 0; i < n; i++)
+        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static uint32_t make_mapping(struct clp_build *b, const struct clp_def_image *image)
+{
+    char build_id[2 * CLP_WIRE_BUILD_ID_MAX + 1] = "";
+    if (!*image->path)
+        return CLP_PROFILE_NO_MAPPING;
+    hex(image->build_id, image->build_id_len, build_id);
+    struct clp_profile_mapping m = {
+        .start = image->start,
+        .limit = image->end,
+        .file_offset = image->file_offset,
+        .filename = image->path,
+        .build_id = *build_id ? build_id : NULL,
+        .has_functions = true, /* nothing is left for a viewer to look up */
+    };
+    return clp_profile_mapping(b->profile, &m);
+}
+
+static uint32_t mapping_of(struct clp_build *b, struct clp_def_image *image)
+{
+    if (!image)
+        return CLP_PROFILE_NO_MAPPING;
+    if (image->window != b->window) {
+        image->mapping = make_mapping(b, image);
+        image->window = b->window;
+    }
+    return image->mapping;
+}
+
+/* pprof takes the first mapping for the program itself. */
+static void map_main_binary(struct clp_build *b)
+{
+    struct clp_map_item i;
+    if (!b->main_binary)
+        return;
+    for (uint32_t at = clp_map_begin(&b->defs.images); clp_map_next(&b->defs.images, &at, &i);) {
+        struct clp_def_image *image = i.value->ptr;
+        if (strcmp(image->path, b->main_binary) == 0) {
+            (void)mapping_of(b, image);
+            return;
+        }
+    }
+    struct clp_profile_mapping m = {.filename = b->main_binary, .has_functions = true};
+    (void)clp_profile_mapping(b->profile, &m);
+}
+
+/* ---- frames -------------------------------------------------------------------------------- */
+
+static uint32_t make_location(struct clp_build *b, struct clp_def_image *image, uint64_t address,
+                              const char *name, const char *system_name)
+{
+    struct clp_profile_function f = {.name = name, .system_name = system_name};
+    struct clp_profile_line line = {.function = clp_profile_function(b->profile, &f)};
+    struct clp_profile_location l = {
+        .mapping = mapping_of(b, image), .address = address, .lines = &line, .line_count = 1};
+    return clp_profile_location(b->profile, &l);
+}
+
+static uint32_t special_location(struct clp_build *b, uint32_t special)
+{
+    if (special >= CLP_SPECIAL_COUNT)
+        special = CLP_SPECIAL_UNKNOWN;
+    if (!b->specials[special])
+        b->specials[special] = clp_profile_frame(b->profile, clp_special_text(special)) + 1;
+    return b->specials[special] - 1;
+}
+
+static uint32_t unknown_location(struct clp_build *b)
+{
+    b->unknown_ids++;
+    return special_location(b, CLP_SPECIAL_UNKNOWN);
+}
+
+static uint32_t managed_location(struct clp_build *b, uint32_t body_id)
+{
+    struct clp_def_method *m = clp_definitions_method(&b->defs, body_id);
+    if (!m)
+        return unknown_location(b);
+    if (m->window != b->window) {
+        char name[CLP_NAME_MAX], system_name[CLP_NAME_MAX];
+        struct clp_managed_raw raw = clp_def_method_raw(m);
+        clp_managed_name(&raw, name, sizeof(name));
+        clp_managed_system_name(&raw, system_name, sizeof(system_name));
+        m->location =
+            make_location(b, clp_definitions_image(&b->defs, m->image_id), 0, name, system_name);
+        m->window = b->window;
+    }
+    return m->location;
+}
+
+/* An image that is no ELF file, or that could not be opened for want of memory. */
+static uint32_t module_location(struct clp_build *b, struct clp_def_image *image)
+{
+    char name[CLP_NAME_MAX];
+    const char *slash = strrchr(image->path, '/');
+    snprintf(name, sizeof(name), "%.900s![unknown]", slash ? slash + 1 : image->path);
+    return make_location(b, image, image->start, name, NULL);
+}
+
+static uint32_t named_location(struct clp_build *b, struct clp_def_image *image,
+                               const struct clp_symbol *symbol)
+{
+    char name[CLP_NAME_MAX], system_name[CLP_NAME_MAX];
+    clp_symbols_name(image->symbols, symbol, name, sizeof(name), system_name, sizeof(system_name));
+    uint64_t address =
+        symbol->source == CLP_SYMBOL_NONE ? image->start : image->bias + symbol->start;
+    return make_location(b, image, address, name, system_name);
+}
+
+static uint32_t function_location(struct clp_build *b, uint32_t image_id, uint64_t address)
+{
+    struct clp_def_image *image = clp_definitions_image(&b->defs, image_id);
+    struct clp_symbol symbol;
+    if (!image)
+        return unknown_location(b);
+    if (!image->symbols)
+        return module_location(b, image);
+    clp_symbols_find(image->symbols, address, &symbol);
+    struct native_key key = {.start = symbol.start, .image_id = image_id, .source = symbol.source};
+    const union clp_map_value *known = clp_map_get(&b->functions, &key, sizeof(key));
+    if (known)
+        return (uint32_t)known->u64;
+    union clp_map_value made = {.u64 = named_location(b, image, &symbol)};
+    (void)!clp_map_put(&b->functions, &key, sizeof(key), made); /* only a cache */
+    return (uint32_t)made.u64;
+}
+
+static uint32_t native_location(struct clp_build *b, uint64_t frame)
+{
+    const union clp_map_value *known = clp_map_get_u64(&b->frames, frame);
+    if (known)
+        return (uint32_t)known->u64;
+    union clp_map_value made = {
+        .u64 = function_location(b, clp_frame_id(frame), clp_frame_offset(frame))};
+    (void)!clp_map_put_u64(&b->frames, frame, made); /* only a cache */
+    return (uint32_t)made.u64;
+}
+
+/* A thread whose stacks are not sampled, by its name. */
+static uint32_t native_thread_location(struct clp_build *b, const struct clp_def_thread *t)
+{
+    char name[CLP_NAME_MAX];
+    if (!t || !*t->name)
+        return special_location(b, CLP_SPECIAL_NATIVE_THREAD);
+    snprintf(name, sizeof(name), "[native %.900s]", t->name);
+    return clp_profile_frame(b->profile, name);
+}
+
+static uint32_t location_of(struct clp_build *b, const struct clp_def_thread *t, uint64_t frame)
+{
+    switch (clp_frame_kind(frame)) {
+    case CLP_FRAME_MANAGED:
+        return managed_location(b, clp_frame_id(frame));
+    case CLP_FRAME_NATIVE:
+        return native_location(b, frame);
+    case CLP_FRAME_SPECIAL:
+        if (clp_frame_id(frame) == CLP_SPECIAL_NATIVE_THREAD)
+            return native_thread_location(b, t);
+        return special_location(b, clp_frame_id(frame));
+    default:
+        return special_location(b, CLP_SPECIAL_UNKNOWN);
+    }
+}
+
+static uint32_t stack_of(struct clp_build *b, const struct clp_def_thread *t,
+                         const uint64_t *frames, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        b->locations[i] = location_of(b, t, frames[i]);
+    return clp_profile_stack(b->profile, b->locations, count);
+}
+
+/* ---- samples ------------------------------------------------------------------------------- */
+
+static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc_wait)
+{
+    struct clp_profile_label labels[3];
+    size_t n = 0;
+    if (!t)
+        return CLP_PROFILE_NO_LABELS;
+    if (t->labels[gc_wait])
+        return t->labels[gc_wait] - 1;
+    if (t->kind != CLP_THREAD_PROCESS) {
+        labels[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
+        if (*t->name)
+            labels[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
+    }
+    if (gc_wait)
+        labels[n++] = (struct clp_profile_label){.key = "wait", .str = "gc"};
+    uint32_t id = clp_profile_labels(b->profile, labels, n);
+    t->labels[gc_wait] = id + 1;
+    return id;
+}
+
+/* Ids that a thread remembers belong to one window. */
+static void renew_thread(const struct clp_build *b, struct clp_def_thread *t)
+{
+    if (t->window == b->window)
+        return;
+    t->window = b->window;
+    t->labels[0] = t->labels[1] = 0;
+    t->stack = 0;
+}
+
+/* The rest of a thread's clock, without a stack of its own: it goes where the last one went. */
+static uint32_t last_stack(struct clp_build *b, struct clp_def_thread *t)
+{
+    if (!t || (t->stack == 0 && t->frame_count == 0)) {
+        uint32_t only = special_location(b, CLP_SPECIAL_UNSAMPLED);
+        return clp_profile_stack(b->profile, &only, 1);
+    }
+    if (t->stack == 0)
+        t->stack = stack_of(b, t, t->frames, t->frame_count) + 1;
+    return t->stack - 1;
+}
+
+static uint32_t own_stack(struct clp_build *b, struct clp_def_thread *t,
+                          const struct clp_reader_record *r, bool gc_wait)
+{
+    const struct clp_rec_sample *s = r->sample.rec;
+    uint32_t stack = stack_of(b, t, r->sample.frames, s->rec.count);
+    if (t && !(s->flags & CLP_SAMPLE_NO_STACK)) {
+        t->stack = stack + 1;
+        t->gc_wait = gc_wait;
+        (void)!clp_def_thread_keep(&b->defs, t, r->sample.frames, s->rec.count);
+    }
+    return stack;
+}
+
+static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
+{
+    const struct clp_rec_sample *s = r->sample.rec;
+    bool gc_wait = (s->flags & CLP_SAMPLE_GC_WAIT) != 0;
+    struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
+    double value = (double)s->value;
+    uint32_t stack;
+    if (s->kind != CLP_SAMPLE_CPU)
+        return;
+    if (t)
+        renew_thread(b, t);
+    else
+        b->unknown_ids++;
+    if (s->rec.count > 0) {
+        stack = own_stack(b, t, r, gc_wait);
+    } else {
+        stack = last_stack(b, t);
+        gc_wait = t && t->gc_wait;
+    }
+    clp_profile_add(b->profile, stack, labels_of(b, t, gc_wait), &value);
+    b->samples++;
+}
+
+void clp_build_record(struct clp_build *b, const struct clp_reader_record *record)
+{
+    if (record->type == CLP_REC_SAMPLE)
+        add_sample(b, record);
+    else
+        clp_definitions_add(&b->defs, record);
+}
+
+uint64_t clp_build_samples(const struct clp_build *b)
+{
+    return b->samples;
+}
+
+/* ---- windows ------------------------------------------------------------------------------- */
+
+static int new_profile(const struct clp_build *b, struct clp_profile **ret)
+{
+    static const struct clp_value_type types[] = {{"cpu", "nanoseconds"}};
+    struct clp_profile_config c = {
+        .sample_types = types,
+        .sample_type_count = CLP_ARRAY_LEN(types),
+        .period_type = types[0],
+        .period = (int64_t)b->config.cpu_interval_ns,
+    };
+    return clp_profile_new(&c, ret);
+}
+
+static void begin_window(struct clp_build *b, struct clp_profile *profile)
+{
+    b->profile = profile;
+    b->window++;
+    b->samples = 0;
+    clp_map_done(&b->frames);
+    clp_map_done(&b->functions);
+    memset(b->specials, 0, sizeof(b->specials));
+    map_main_binary(b);
+}
+
+/* States, not sums: told as they are at the window's end. */
+static bool is_state(enum clp_counter c)
+{
+    return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
+           c == CLP_CTR_BODIES || c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
+}
+
+static bool is_control_total(enum clp_counter c)
+{
+    return c <= CLP_CTR_SAMPLES;
+}
+
+/* One line each: control totals always, the rest when there is something to tell. */
+static void comment_counters(struct clp_build *b, const struct clp_build_window *w)
+{
+    for (unsigned c = 0; c < CLP_CTR_COUNT; c++) {
+        const struct clp_counter_info *info = clp_counter_info(c);
+        uint64_t value = w->counters[c];
+        if (!is_state(c)) /* the target's word: it may say anything */
+            value = value > b->counters[c] ? value - b->counters[c] : 0;
+        if (value || is_control_total(c))
+            (void)!clp_profile_comment(b->profile, "%s=%llu %s", info->name,
+                                       (unsigned long long)value, info->unit);
+    }
+    memcpy(b->counters, w->counters, sizeof(b->counters));
+}
+
+static void comment_own(struct clp_build *b)
+{
+    const struct {
+        const char *name;
+        uint64_t *value;
+    } own[] = {
+        {"agent_unknown_ids", &b->unknown_ids},
+        {"agent_definitions_refused", &b->defs.refused},
+        {"agent_threads_forgotten", &b->defs.forgotten},
+        {"agent_windows_lost", &b->windows_lost},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(own); i++) {
+        if (*own[i].value)
+            (void)!clp_profile_comment(b->profile, "%s=%llu count", own[i].name,
+                                       (unsigned long long)*own[i].value);
+        *own[i].value = 0;
+    }
+}
+
+int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
+                     struct clp_profile **ret)
+{
+    struct clp_profile *next;
+    int r = new_profile(b, &next);
+    if (r < 0) {
+        b->windows_lost++;
+        return r;
+    }
+    clp_profile_set_window(b->profile, w->start_unix_ns, w->duration_ns);
+    (void)!clp_profile_comment(b->profile, "clrpulse %s", CLP_VERSION);
+    comment_counters(b, w);
+    comment_own(b);
+    *ret = b->profile;
+    begin_window(b, next);
+    return 0;
+}
+
+int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
+{
+    struct clp_build *b = calloc(1, sizeof(*b));
+    struct clp_profile *first;
+    if (!b)
+        return -ENOMEM;
+    b->config = *config;
+    clp_map_init(&b->frames, FRAME_CACHE_MAX);
+    clp_map_init(&b->functions, FRAME_CACHE_MAX);
+    /* A tid can only be looked up where the target counts threads as we do. */
+    clp_definitions_init(&b->defs, config->symbols, config->root_fd,
+                         config->ns_pid == config->pid ? config->pid : 0,
+                         CLP_BUILD_DEFINITIONS_BYTES);
+    b->main_binary = config->main_binary ? strdup(config->main_binary) : NULL;
+    if ((config->main_binary && !b->main_binary) || new_profile(b, &first) < 0) {
+        clp_build_free(b);
+        return -ENOMEM;
+    }
+    begin_window(b, first);
+    *ret = b;
+    return 0;
+}
+
+struct clp_build *clp_build_free(struct clp_build *b)
+{
+    if (!b)
+        return NULL;
+    clp_profile_free(b->profile);
+    clp_map_done(&b->frames);
+    clp_map_done(&b->functions);
+    clp_definitions_done(&b->defs);
+    free(b->main_binary);
+    free(b);
+    return NULL;
+}

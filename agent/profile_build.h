@@ -1,0 +1,56 @@
+/* From one target's records to profiles, one a window.
+ *
+ * Definitions (images, methods, bodies, threads) stay for the target's life, samples go into the
+ * window's profile: raw frames are looked up once a window, one function is one location, one stack
+ * with one label set is one sample. What is foreign in a record was checked by wire/reader.h; ids
+ * that nothing defines are shown as
+ * `[unknown]` and counted.
+ *
+ * One thread; the symbol cache is shared by all targets of that thread. */
+#ifndef CLP_AGENT_PROFILE_BUILD_H
+#define CLP_AGENT_PROFILE_BUILD_H
+
+#include "base/core/core.h"
+#include "pprof/profile.h"
+#include "sampler/symbols/native_symbols.h"
+#include "wire/reader.h"
+#include "wire/wire.h"
+
+/* Ceilings of one target; beyond them definitions are refused and counted. */
+#define CLP_BUILD_DEFINITIONS_BYTES (16u << 20)
+#define CLP_BUILD_THREADS_MAX 16384u
+
+struct clp_build;
+
+struct clp_build_config {
+    struct clp_symbols *symbols;
+    int root_fd;              /* the target's root; must outlive the builder */
+    int32_t pid;              /* as the agent sees it */
+    int32_t ns_pid;           /* as the target does */
+    const char *main_binary;  /* path of its executable, or NULL */
+    uint64_t cpu_interval_ns; /* the period that profiles state */
+};
+
+/* Texts are copied. 0 or -ENOMEM. */
+int clp_build_new(const struct clp_build_config *config, struct clp_build **ret) CLP_MUST_USE;
+/* Accepts NULL; returns NULL. */
+struct clp_build *clp_build_free(struct clp_build *b);
+
+/* Takes any record but MARK, which it ignores. */
+void clp_build_record(struct clp_build *b, const struct clp_reader_record *record);
+
+/* What the library has counted, as clp_session_counter gives it. */
+struct clp_build_window {
+    uint64_t start_unix_ns;
+    uint64_t duration_ns;
+    uint64_t counters[CLP_CTR_COUNT];
+};
+/* Ends the window: the profile with its comments, the caller's now; the next window begins. 0 or
+ * -ENOMEM (the window's samples are lost then, and counted in the next one's comments). */
+int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
+                     struct clp_profile **ret) CLP_MUST_USE;
+
+/* Samples since the window began. */
+uint64_t clp_build_samples(const struct clp_build *b);
+
+#endif

@@ -1,0 +1,74 @@
+/* One profiled target as the agent sees it: attach, hand-shake, ring, farewell.
+ *
+ * A session never blocks longer than its own file operations: the caller polls its descriptors and
+ * calls clp_session_step.  Everything that comes from the target is foreign; whatever is wrong ends
+ * the session with a sentence. One thread. */
+#ifndef CLP_AGENT_SESSION_H
+#define CLP_AGENT_SESSION_H
+
+#include "agent/fault.h"
+#include "base/core/core.h"
+#include "sampler/eventpipe/discover.h"
+#include "wire/reader.h"
+#include "wire/wire.h"
+
+#include <poll.h>
+#include <stdbool.h>
+
+#define CLP_SESSION_ATTACH_NS (10 * CLP_NSEC_PER_SEC) /* from start to the library's HELLO */
+#define CLP_SESSION_RING_BYTES (1u << 20)
+#define CLP_SESSION_DRAIN_NS (100 * CLP_NSEC_PER_MSEC) /* how often to drain */
+#define CLP_SESSION_FDS 4u
+
+struct clp_session;
+
+struct clp_session_config {
+    const char *library; /* our libclrpulse.so, absolute, without symlinks */
+    struct clp_settings settings;
+    uint32_t ring_bytes; /* 0: CLP_SESSION_RING_BYTES */
+    uint64_t attach_ns;  /* 0: CLP_SESSION_ATTACH_NS */
+    /* Each record in its order, MARK included; during clp_session_step and clp_session_drain. */
+    void (*record)(void *context, const struct clp_reader_record *record);
+    void *context;
+};
+
+enum clp_session_state {
+    CLP_SESSION_ATTACHING,
+    CLP_SESSION_LIVE,
+    CLP_SESSION_ENDED,  /* the target exited or the library left; everything was drained */
+    CLP_SESSION_FAILED, /* clp_session_fault says why */
+};
+
+/* Begins to attach to a process in state CLP_DOTNET_READY (clp_session_step goes on). Keeps its own
+ * references; *target stays the caller's. 0, or a fault. */
+int clp_session_start(const struct clp_dotnet *target, const struct clp_session_config *config,
+                      struct clp_session **ret, struct clp_fault *fault) CLP_MUST_USE;
+/* Takes the placed files away, leaves the library (which then goes idle). Accepts NULL; returns
+ * NULL. */
+struct clp_session *clp_session_free(struct clp_session *s);
+
+/* Descriptors to poll, at most CLP_SESSION_FDS; the number of them. */
+size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret);
+/* Does what can be done now: hand-shake, socket. Drains when the session has ended meanwhile. */
+enum clp_session_state clp_session_step(struct clp_session *s, uint64_t now_ns);
+/* Reads what is in the ring. */
+enum clp_session_state clp_session_drain(struct clp_session *s);
+
+enum clp_session_state clp_session_state(const struct clp_session *s);
+/* The latest time at which step must be called again while attaching. */
+uint64_t clp_session_deadline_ns(const struct clp_session *s);
+/* The fault of a FAILED session; of an ENDED one its reason in words, error 0. */
+const struct clp_fault *clp_session_fault(const struct clp_session *s);
+
+/* Asks for a MARK with this number (not 0): everything before it is then in the ring. 0, or -errno
+ * when the library cannot be told; the session then ends at its next step. */
+int clp_session_flush(struct clp_session *s, uint64_t flush_id) CLP_MUST_USE;
+/* Says goodbye; `detach`: the library may detach from the runtime if no other reader is left. */
+void clp_session_bye(struct clp_session *s, bool detach);
+
+uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter);
+const char *clp_session_library_version(const struct clp_session *s); /* "" before HELLO */
+/* The target's root for reading its images; the session's. */
+int clp_session_root_fd(const struct clp_session *s);
+
+#endif

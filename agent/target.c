@@ -1,0 +1,213 @@
+#include "agent/target.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/core/text.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+struct clp_target {
+    struct clp_target_config config;
+    struct clp_dotnet process;
+    struct clp_session *session;
+    struct clp_build *build;
+
+    uint64_t start_ns; /* of the window, CLOCK_MONOTONIC; 0 while attaching */
+    uint64_t seq;
+    uint64_t flush_id;      /* of the last FLUSH */
+    uint64_t mark_until_ns; /* the window is being cut; 0 otherwise */
+    bool ended;             /* the last window has been given */
+};
+
+/* Realtime of a moment on the monotonic clock, which windows are measured by. */
+static uint64_t unix_of(uint64_t monotonic_ns)
+{
+    return clp_clock_realtime_ns() - (clp_clock_monotonic_ns() - monotonic_ns);
+}
+
+static void give_window(struct clp_target *t, uint64_t end_ns, bool marked)
+{
+    struct clp_build_window b = {.start_unix_ns = unix_of(t->start_ns),
+                                 .duration_ns = end_ns - t->start_ns};
+    struct clp_window w = {.start_unix_ns = b.start_unix_ns,
+                           .duration_ns = b.duration_ns,
+                           .seq = t->seq,
+                           .marked = marked};
+    for (unsigned c = 0; c < CLP_CTR_COUNT; c++)
+        b.counters[c] = clp_session_counter(t->session, (enum clp_counter)c);
+    t->start_ns = end_ns;
+    t->mark_until_ns = 0;
+    if (clp_build_finish(t->build, &b, &w.profile) < 0) {
+        clp_log_error("process %d: a window was lost: out of memory", t->process.pid);
+        return;
+    }
+    t->seq++;
+    if (!marked)
+        (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
+    t->config.window(t->config.context, t, &w);
+    clp_profile_free(w.profile);
+}
+
+/* The target's time is believed inside the window only. */
+static void take_mark(struct clp_target *t, const struct clp_rec_mark *mark)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    if (mark->flush_id != t->flush_id || t->mark_until_ns == 0)
+        return;
+    uint64_t end_ns = mark->time_ns;
+    if (end_ns <= t->start_ns || end_ns > now_ns)
+        end_ns = now_ns;
+    give_window(t, end_ns, true);
+}
+
+static void take_record(void *context, const struct clp_reader_record *record)
+{
+    struct clp_target *t = context;
+    if (record->type == CLP_REC_MARK)
+        take_mark(t, record->mark.rec);
+    else
+        clp_build_record(t->build, record);
+}
+
+/* ---- life ---------------------------------------------------------------------------------- */
+
+static int make_builder(struct clp_target *t)
+{
+    char link[64], exe[4096];
+    snprintf(link, sizeof(link), "/proc/%d/exe", t->process.pid);
+    ssize_t n = readlink(link, exe, sizeof(exe) - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    struct clp_build_config c = {
+        .symbols = t->config.symbols,
+        .root_fd = clp_session_root_fd(t->session),
+        .pid = t->process.pid,
+        .ns_pid = t->process.ns_pid,
+        .main_binary = n > 0 ? exe : NULL,
+        .cpu_interval_ns = t->config.settings.cpu_interval_ns,
+    };
+    return clp_build_new(&c, &t->build);
+}
+
+int clp_target_start(const struct clp_dotnet *found, const struct clp_target_config *config,
+                     struct clp_target **ret, struct clp_fault *fault)
+{
+    struct clp_target *t = calloc(1, sizeof(*t));
+    struct clp_session_config c = {.library = config->library,
+                                   .settings = config->settings,
+                                   .record = take_record,
+                                   .context = t};
+    if (!t)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
+    t->config = *config;
+    t->process = *found;
+    t->process.root_fd = t->process.temp_fd = -1;
+    int r = clp_session_start(found, &c, &t->session, fault);
+    if (r == 0) {
+        r = make_builder(t);
+        if (r < 0)
+            clp_fault_set(fault, r, "out of memory");
+    }
+    if (r < 0) {
+        clp_target_free(t);
+        return r;
+    }
+    *ret = t;
+    return 0;
+}
+
+struct clp_target *clp_target_free(struct clp_target *t)
+{
+    if (!t)
+        return NULL;
+    clp_build_free(t->build); /* uses the session's root */
+    clp_session_free(t->session);
+    free(t);
+    return NULL;
+}
+
+const struct clp_dotnet *clp_target_process(const struct clp_target *t)
+{
+    return &t->process;
+}
+
+struct clp_session *clp_target_session(struct clp_target *t)
+{
+    return t->session;
+}
+
+/* ---- windows ------------------------------------------------------------------------------- */
+
+static void give_last_window(struct clp_target *t, uint64_t now_ns)
+{
+    if (t->ended || t->start_ns == 0)
+        return;
+    t->ended = true;
+    give_window(t, CLP_MAX(now_ns, t->start_ns), false);
+}
+
+enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
+{
+    enum clp_session_state before = clp_session_state(t->session);
+    if (before == CLP_SESSION_LIVE && t->start_ns == 0)
+        t->start_ns = now_ns;
+    enum clp_session_state state = clp_session_step(t->session, now_ns);
+    if (state == CLP_SESSION_LIVE && t->start_ns == 0)
+        t->start_ns = now_ns;
+    if (state == CLP_SESSION_LIVE)
+        state = clp_session_drain(t->session);
+    if (state == CLP_SESSION_LIVE && t->mark_until_ns && now_ns >= t->mark_until_ns)
+        give_window(t, now_ns, false);
+    if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
+        give_last_window(t, now_ns);
+    return state;
+}
+
+void clp_target_cut(struct clp_target *t, uint64_t now_ns)
+{
+    if (t->start_ns == 0 || t->mark_until_ns || t->ended)
+        return;
+    t->flush_id++;
+    t->mark_until_ns = now_ns + CLP_TARGET_MARK_NS;
+    int r = clp_session_flush(t->session, t->flush_id);
+    if (r < 0)
+        clp_log_debug("process %d: cannot ask for a mark: %s", t->process.pid, strerror(-r));
+}
+
+bool clp_target_is_cutting(const struct clp_target *t)
+{
+    return t->mark_until_ns != 0;
+}
+
+uint64_t clp_target_window_start_ns(const struct clp_target *t)
+{
+    return t->start_ns;
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+/* The program's own file in a command line: behind the runtime's host when that started it. */
+static const char *command_name(const struct clp_dotnet *found, char *buf, size_t cap)
+{
+    const char *line = found->info.command_line;
+    size_t n = strcspn(line, " ");
+    const char *slash = memrchr(line, '/', n);
+    const char *name = slash ? slash + 1 : line;
+    snprintf(buf, cap, "%.*s", (int)(line + n - name), name);
+    return *buf ? buf : found->comm;
+}
+
+void clp_target_service(const struct clp_dotnet *found, const char *configured,
+                        char ret[CLP_SERVICE_BYTES])
+{
+    char command[128];
+    const char *name = configured;
+    if (strcmp(configured, "auto") == 0)
+        name = *found->service               ? found->service
+               : *found->info.entry_assembly ? found->info.entry_assembly
+                                             : command_name(found, command, sizeof(command));
+    struct clp_text t = clp_text_in(ret, CLP_SERVICE_BYTES);
+    clp_text_utf8_clean(&t, name, strlen(name));
+}

@@ -1,0 +1,61 @@
+/* A target under profile: its session, its windows, its profiles.
+ *
+ * A window ends when the library's MARK passes by in the ring, or when the library does not answer,
+ * or with the target; each end gives one profile to the owner. One thread. */
+#ifndef CLP_AGENT_TARGET_H
+#define CLP_AGENT_TARGET_H
+
+#include "agent/profile_build.h"
+#include "agent/session.h"
+#include "base/core/core.h"
+#include "pprof/profile.h"
+
+#include <stdbool.h>
+
+#define CLP_TARGET_MARK_NS (2 * CLP_NSEC_PER_SEC) /* the library's time to answer FLUSH */
+#define CLP_SERVICE_BYTES 256u
+
+struct clp_target;
+
+/* A window that is over. The profile is the receiver's only during the call. */
+struct clp_window {
+    struct clp_profile *profile;
+    uint64_t start_unix_ns, duration_ns;
+    uint64_t seq; /* from 0 in each session */
+    bool marked;  /* accounted for by the library up to its end */
+};
+
+struct clp_target_config {
+    const char *library;
+    struct clp_symbols *symbols;
+    struct clp_settings settings;
+    void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
+    void *context;
+};
+
+/* Begins to attach to a READY process. *found stays the caller's. 0, or a fault. */
+int clp_target_start(const struct clp_dotnet *found, const struct clp_target_config *config,
+                     struct clp_target **ret, struct clp_fault *fault) CLP_MUST_USE;
+/* Leaves without a word. Accepts NULL; returns NULL. */
+struct clp_target *clp_target_free(struct clp_target *t);
+
+const struct clp_dotnet *clp_target_process(const struct clp_target *t); /* without its fds */
+struct clp_session *clp_target_session(struct clp_target *t);
+
+/* Hand-shake, socket, ring, window. Call at events of the session's descriptors and every
+ * CLP_SESSION_DRAIN_NS. A target that has ended or failed gives its last window in this call. */
+enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns);
+
+/* Ends the window as soon as the library has answered; does nothing when that is already under way.
+ */
+void clp_target_cut(struct clp_target *t, uint64_t now_ns);
+bool clp_target_is_cutting(const struct clp_target *t);
+/* When the window began, CLOCK_MONOTONIC; 0 while attaching. */
+uint64_t clp_target_window_start_ns(const struct clp_target *t);
+
+/* The service's name: `configured` unless that is "auto"; then what the process's environment, its
+ * entry assembly or its command say. */
+void clp_target_service(const struct clp_dotnet *found, const char *configured,
+                        char ret[CLP_SERVICE_BYTES]);
+
+#endif

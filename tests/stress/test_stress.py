@@ -5,7 +5,9 @@ Rounds without and with a recording alternate in one process, so that what profi
 from what the machine does.  CLP_STRESS_SECONDS is the length of one test (20)."""
 
 import os
+import signal
 import statistics
+import subprocess
 import time
 
 import harness
@@ -30,8 +32,30 @@ class Rounds:
 class TestStress(Case):
     INTERVAL = "1ms"  # below the kernel's tick, so the timers fire at each tick
 
+    flood_rate = 0  # directed signals for each thread and second, by the test build of the library
+
     def environment(self):
-        return {"CLRPULSE_PROFILE_CPU_INTERVAL": self.INTERVAL}
+        env = {"CLRPULSE_PROFILE_CPU_INTERVAL": self.INTERVAL}
+        if self.flood_rate:
+            env["CLRPULSE_LIBRARY"] = harness.environment("CLP_TEST_LIBRARY")
+        return env
+
+    def start_flood(self, target):
+        if not self.flood_rate:
+            return None
+        process = subprocess.Popen(
+            [harness.environment("CLP_FLOOD"), str(target.pid), str(self.flood_rate)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def end_flood(self, flood, seconds):
+        if flood:
+            flood.send_signal(signal.SIGTERM)
+            sent = int(flood.communicate(timeout=20)[0])
+            print(f"{sent} directed signals")
+            self.assertGreater(sent, self.flood_rate * seconds, "the signals did not arrive")
 
     def run_rounds(self, *mode, env=None, gc_rate=1):
         target = self.target(*mode, "--gap", 1, "--gc-rate", gc_rate, env=env)
@@ -50,9 +74,11 @@ class TestStress(Case):
         recorder = self.record(target, int(seconds) + harness.MARGIN_SECONDS, env=self.environment())
         wait_for(lambda: not recorder.running() or target.library_runs(), 30, "the library's thread")
         time.sleep(0.5)
+        flood = self.start_flood(target)
         target.begin()
         time.sleep(seconds)
         truth = target.end()
+        self.end_flood(flood, seconds)
         self.assertTrue(recorder.running(), recorder.message())
         rounds.profiles.append(recorder.profile())
         return truth
@@ -101,6 +127,18 @@ class TestStress(Case):
 
     def test_null_references_server_gc(self):
         self.storm("plain", env={"DOTNET_gcServer": "1", "DOTNET_GCHeapCount": "2"})
+
+    def test_directed(self):
+        self.flood_rate = 1000
+        self.storm("plain")
+
+    def test_directed_deep(self):
+        self.flood_rate = 1000
+        self.storm("deep")
+
+    def test_directed_vector(self):
+        self.flood_rate = 1000
+        self.storm("vector")
 
     def test_natives(self):
         def measure():

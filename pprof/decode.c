@@ -245,7 +245,7 @@ static bool was_other(const struct decoder *d, const Pprof__Sample *s)
 static int read_sample(struct decoder *d, const Pprof__Sample *s)
 {
     double values[CLP_PROFILE_VALUES_MAX];
-    uint32_t stack, labels;
+    uint32_t stack = CLP_PROFILE_OTHER_STACK, labels = CLP_PROFILE_NO_LABELS;
     if (s->n_value != d->m->n_sample_type)
         return bad(d, "a sample has another number of values than there are sample types");
     for (size_t i = 0; i < s->n_value; i++) {

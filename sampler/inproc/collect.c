@@ -18,8 +18,11 @@ static uint64_t encoded[CLP_WALK_FRAMES_MAX + 2]; /* a word at the root, or two 
 static void find_code(void *user, uint64_t ip, uint64_t time_ns, struct clp_code *ret)
 {
     const uint64_t *pass = user;
-    if (!clp_bodies_find(ip, time_ns, ret))
-        clp_images_find(ip, *pass, ret);
+    if (clp_bodies_find(ip, time_ns, ret))
+        return;
+    clp_images_find(ip, *pass, ret);
+    if (ret->kind == CLP_CODE_STUB)
+        (void)clp_bodies_find_late(ip, time_ns, ret);
 }
 
 static int64_t read_code(void *user, uint64_t address, void *buf, size_t len)
@@ -171,7 +174,7 @@ static void take(const struct clp_capture *c, uint64_t pass, const struct clp_co
 
 void clp_collect_reset(uint16_t runtime_major)
 {
-    walk_state = (struct clp_walk_state){0};
+    memset(&walk_state, 0, sizeof(walk_state)); /* 60 KB: not through the stack */
     clp_hijack_reset(runtime_major);
 }
 

@@ -173,11 +173,22 @@ static void apply_interval(void)
     clp_threads_start(E.interval_ns, E.settings.flags & CLP_SETTINGS_NATIVE_STACKS);
 }
 
+/* After the tables of threads stand: what is told to them before is lost. */
+static void enumerate_once(void)
+{
+    if (!E.ready || E.enumerated)
+        return;
+    E.enumerated = true;
+    if (E.runtime.enumerate)
+        E.runtime.enumerate();
+}
+
 static void start_sampling(void)
 {
     E.cannot = prepare();
     if (E.cannot)
         return;
+    enumerate_once();
     clp_budget_begin(&E.budget, clp_clock_monotonic_ns(), clp_clock_self_ns(),
                      clp_clock_process_ns());
     clp_capture_enable(true);
@@ -298,15 +309,6 @@ void clp_engine_announce(const struct clp_attach_data *attach)
     (void)clp_links_connect(attach, clp_clock_monotonic_ns());
 }
 
-static void enumerate_once(void)
-{
-    if (!E.ready || E.enumerated)
-        return;
-    E.enumerated = true;
-    if (E.runtime.enumerate)
-        E.runtime.enumerate();
-}
-
 static bool in_a_hurry(void)
 {
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
@@ -333,11 +335,10 @@ uint64_t clp_engine_round(void)
     struct clp_links_news news = {0};
     E.wait_ns = CLP_MAX(E.wait_ns, ROUND_NS);
     clp_links_serve(clp_clock_monotonic_ns(), &news);
-    enumerate_once();
     bool waiting = false;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
-    if (E.enumerated && (news.settings_changed || waiting))
+    if (E.ready && (news.settings_changed || waiting))
         reorder();
     if (E.sampling)
         sample_round();

@@ -194,6 +194,14 @@ static void wait_for_events(struct daemon *d, uint64_t until_ns)
         d->stopping = true;
 }
 
+static uint64_t patience_ns(const struct daemon *d)
+{
+    uint64_t ns = CLP_SCAN_EVERY_NS;
+    for (size_t i = 0; i < d->count; i++)
+        ns = CLP_MIN(ns, clp_target_patience_ns(d->targets[i]));
+    return ns;
+}
+
 static void run(struct daemon *d)
 {
     uint64_t scan_at_ns = 0;
@@ -205,8 +213,7 @@ static void run(struct daemon *d)
                 clp_log_error("cannot read /proc: %s", strerror(-r));
             scan_at_ns = clp_clock_monotonic_ns() + CLP_SCAN_EVERY_NS;
         }
-        uint64_t drain_at_ns = d->count ? now_ns + CLP_SESSION_DRAIN_NS : UINT64_MAX;
-        wait_for_events(d, CLP_MIN(scan_at_ns, drain_at_ns));
+        wait_for_events(d, CLP_MIN(scan_at_ns, now_ns + patience_ns(d)));
         step_all(d);
     }
 }
@@ -227,7 +234,7 @@ static void finish(struct daemon *d)
     for (size_t i = 0; i < d->count; i++)
         clp_target_cut(d->targets[i], now_ns);
     while (any_cutting(d) && clp_clock_monotonic_ns() < until_ns) {
-        wait_for_events(d, clp_clock_monotonic_ns() + CLP_SESSION_DRAIN_NS / 4);
+        wait_for_events(d, clp_clock_monotonic_ns() + patience_ns(d));
         step_all(d);
     }
     for (size_t i = 0; i < d->count; i++) {

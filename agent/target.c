@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The counters are read when the MARK is seen: soon after it was written. */
+#define MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
+
 struct clp_target {
     struct clp_target_config config;
     struct clp_dotnet process;
@@ -179,6 +182,11 @@ void clp_target_cut(struct clp_target *t, uint64_t now_ns)
 bool clp_target_is_cutting(const struct clp_target *t)
 {
     return t->mark_until_ns != 0;
+}
+
+uint64_t clp_target_patience_ns(const struct clp_target *t)
+{
+    return t->mark_until_ns ? MARK_POLL_NS : CLP_SESSION_DRAIN_NS;
 }
 
 uint64_t clp_target_window_start_ns(const struct clp_target *t)

@@ -42,14 +42,17 @@ struct clp_target *clp_target_free(struct clp_target *t);
 const struct clp_dotnet *clp_target_process(const struct clp_target *t); /* without its fds */
 struct clp_session *clp_target_session(struct clp_target *t);
 
-/* Hand-shake, socket, ring, window. Call at events of the session's descriptors and every
- * CLP_SESSION_DRAIN_NS. A target that has ended or failed gives its last window in this call. */
+/* Hand-shake, socket, ring, window. Call at events of the session's descriptors and after
+ * clp_target_patience_ns. A target that has ended or failed gives its last window in this call. */
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns);
 
 /* Ends the window as soon as the library has answered; does nothing when that is already under way.
  */
 void clp_target_cut(struct clp_target *t, uint64_t now_ns);
 bool clp_target_is_cutting(const struct clp_target *t);
+/* How long to wait for events before the next step: shorter while a MARK is due, which no
+ * descriptor tells. */
+uint64_t clp_target_patience_ns(const struct clp_target *t);
 /* When the window began, CLOCK_MONOTONIC; 0 while attaching. */
 uint64_t clp_target_window_start_ns(const struct clp_target *t);
 

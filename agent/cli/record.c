@@ -204,13 +204,13 @@ static void progress(const struct recording *r, uint64_t done_ns, uint64_t whole
                 (unsigned long long)(whole_ns / CLP_NSEC_PER_SEC));
 }
 
-/* Waits for events, at most one drain interval; notes an interrupt. */
+/* Waits for events, at most the target's patience; notes an interrupt. */
 static enum clp_session_state step(struct recording *r)
 {
     struct pollfd fds[1 + CLP_SESSION_FDS] = {
         {.fd = r->interrupted ? -1 : r->stop_fd, .events = POLLIN}};
     nfds_t n = 1 + clp_session_fds(clp_target_session(r->target), fds + 1);
-    (void)poll(fds, n, (int)(CLP_SESSION_DRAIN_NS / CLP_NSEC_PER_MSEC));
+    (void)poll(fds, n, (int)(clp_target_patience_ns(r->target) / CLP_NSEC_PER_MSEC));
     if (fds[0].revents)
         r->interrupted = true;
     return clp_target_step(r->target, clp_clock_monotonic_ns());

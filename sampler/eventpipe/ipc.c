@@ -65,8 +65,6 @@ void clp_ipc_encode_process_info(struct clp_ipc_request *ret, enum clp_ipc_info_
         [CLP_IPC_INFO_3] = PROCESS_INFO_3,
     };
     begin(ret, SET_PROCESS, id[version]);
-    if (version == CLP_IPC_INFO_3)
-        put_u32(ret, 1); /* version of the answer's layout; the only one so far */
     finish(ret);
 }
 
@@ -209,7 +207,7 @@ int clp_ipc_parse_process_info(const struct clp_ipc_reply *r, enum clp_ipc_info_
     if (!r->ok)
         return -EPROTO;
     if (version == CLP_IPC_INFO_3)
-        (void)clp_bytes_u32(&b);
+        (void)clp_bytes_u32(&b); /* version of this layout; later ones only append */
     p.pid = clp_bytes_u64(&b);
     const uint8_t *cookie = clp_bytes_take(&b, CLP_GUID_BYTES);
     if (cookie)

@@ -16,17 +16,13 @@ static void requests_without_payload(void **state)
     assert_memory_equal(req.bytes, "DOTNET_IPC_V1\0\x14\0\x04\0\0\0", 20);
     clp_ipc_encode_process_info(&req, CLP_IPC_INFO_2);
     assert_memory_equal(req.bytes, "DOTNET_IPC_V1\0\x14\0\x04\x04\0\0", 20);
+    /* A payload here makes runtimes answer with bytes that they never wrote. */
+    clp_ipc_encode_process_info(&req, CLP_IPC_INFO_3);
+    assert_int_equal(req.len, 20);
+    assert_memory_equal(req.bytes, "DOTNET_IPC_V1\0\x14\0\x04\x08\0\0", 20);
     clp_ipc_encode_resume(&req);
     assert_int_equal(req.len, 20);
     assert_memory_equal(req.bytes, "DOTNET_IPC_V1\0\x14\0\x04\x01\0\0", 20);
-}
-
-static void process_info_3_carries_its_version(void **state)
-{
-    (void)state;
-    clp_ipc_encode_process_info(&req, CLP_IPC_INFO_3);
-    assert_int_equal(req.len, 24);
-    assert_memory_equal(req.bytes, "DOTNET_IPC_V1\0\x18\0\x04\x08\0\0\x01\0\0\0", 24);
 }
 
 static const uint8_t guid[CLP_GUID_BYTES] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16};
@@ -220,7 +216,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(requests_without_payload),
-        cmocka_unit_test(process_info_3_carries_its_version),
         cmocka_unit_test(attach_bytes),
         cmocka_unit_test(attach_refuses_what_would_be_empty_or_wrong),
         cmocka_unit_test(attach_at_its_ceilings_fits),

@@ -6,12 +6,13 @@
 
 #define STUB_BYTES_MAX 256u
 
-bool clp_hijack_signature(const struct clp_rule *r)
+unsigned clp_hijack_pushes(unsigned before, uint64_t offset, const struct clp_place *cfa)
 {
-    return r->saved[CLP_SAVE_RIP] == 1 && r->saved[CLP_SAVE_RBP] == 3 &&
-           r->saved[CLP_SAVE_RBX] == 4 && r->saved[CLP_SAVE_R15] == 5 &&
-           r->saved[CLP_SAVE_R14] == 6 && r->saved[CLP_SAVE_R13] == 7 &&
-           r->saved[CLP_SAVE_R12] == 8;
+    static const uint8_t at[CLP_HIJACK_PUSHES] = {0, 1, 2, 3, 5, 7, 9, 11};
+    bool matches = before < CLP_HIJACK_PUSHES && offset == at[before] &&
+                   cfa->kind == CLP_PLACE_VAL_OFFSET && cfa->reg == CLP_REG_RSP &&
+                   cfa->value == 8 * ((int32_t)before + 1);
+    return matches ? before + 1 : CLP_HIJACK_PUSHES + 1;
 }
 
 bool clp_hijack_prefix(const uint8_t code[CLP_HIJACK_PREFIX_BYTES])
@@ -23,12 +24,16 @@ bool clp_hijack_prefix(const uint8_t code[CLP_HIJACK_PREFIX_BYTES])
 void clp_walker_learn_stub(struct clp_walker *w, const struct clp_code *code)
 {
     uint8_t bytes[CLP_HIJACK_PREFIX_BYTES];
-    if (w->state->hijack_stub || !code->native || code->native->trip_vaddr == 0)
+    if (w->state->hijack_stub || !code->native)
         return;
-    uint64_t at = code->native->trip_vaddr + code->start;
-    if (clp_walker_read(w, at, bytes, sizeof(bytes)) == (int64_t)sizeof(bytes) &&
-        clp_hijack_prefix(bytes))
+    for (unsigned i = 0; i < CLP_TRIPS_MAX && code->native->trip[i]; i++) {
+        uint64_t at = code->native->trip[i] + code->start;
+        if (clp_walker_read(w, at, bytes, sizeof(bytes)) != (int64_t)sizeof(bytes) ||
+            !clp_hijack_prefix(bytes))
+            continue;
         w->state->hijack_stub = at;
+        return;
+    }
 }
 
 /* The caller of a hijacked method is not known: pass over it by its frame pointer, which neither
@@ -78,7 +83,7 @@ bool clp_walker_in_stub(const struct clp_walker *w)
 {
     uint64_t stub = w->state->hijack_stub;
     uint64_t start, end;
-    if (!stub || w->lookup < stub || w->lookup - stub >= STUB_BYTES_MAX || !w->code.native)
+    if (!stub || w->lookup < stub || w->lookup - stub >= STUB_BYTES_MAX)
         return false;
     return clp_native_function(w->code.native, w->lookup - w->code.start, &start, &end) == 0 &&
            start + w->code.start == stub;

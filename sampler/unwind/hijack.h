@@ -8,11 +8,14 @@
 #ifndef CLP_SAMPLER_UNWIND_HIJACK_H
 #define CLP_SAMPLER_UNWIND_HIJACK_H
 
+#include "sampler/unwind/cfi.h"
 #include "sampler/unwind/rule.h"
 
-/* Does a function with a row of this rule keep its registers as the stub does? It pushes rax first,
- * as the place of the return address, then rbp, rbx, r15, r14, r13, r12. */
-bool clp_hijack_signature(const struct clp_rule *rule);
+/* The stub pushes rax first, as the place of the return address, then rbp, rbx, r15, r14, r13, r12.
+ * In unwind tables that shows as CFAs that grow at just these offsets, with no word about
+ * registers. Returns how many of its rows match so far, given how many did before. */
+#define CLP_HIJACK_PUSHES 8
+unsigned clp_hijack_pushes(unsigned before, uint64_t offset, const struct clp_place *cfa);
 
 #define CLP_HIJACK_PREFIX_BYTES 11
 /* The same by its first code bytes. */

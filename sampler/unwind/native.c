@@ -37,7 +37,9 @@ struct build {
     bool signal_frame;
     uint16_t last_rule;
     uint64_t function, end; /* the current one */
-    uint64_t trip_vaddr;
+    unsigned pushes;        /* of the hijack stub's that the current function has in common */
+    uint64_t trip[CLP_TRIPS_MAX];
+    unsigned trips;
 };
 
 /* ---- building ------------------------------------------------------------------------------ */
@@ -136,12 +138,13 @@ static void emit_row(void *user, uint64_t start, const struct clp_cfi_row *row)
     struct build *b = user;
     if (start >= b->end)
         return; /* clipped by the next function */
+    b->pushes = clp_hijack_pushes(b->pushes, start - b->function, &row->cfa);
+    if (b->pushes == CLP_HIJACK_PUSHES && b->row && b->trips < CLP_TRIPS_MAX)
+        b->trip[b->trips++] = b->function;
     uint16_t rule = clp_rule_intern(&b->rules, row, b->signal_frame);
     if (!b->at_function && rule == b->last_rule)
         return;
     add_row(b, start, b->at_function ? rule | CLP_ROW_START : rule);
-    if (b->trip_vaddr == 0 && clp_hijack_signature(&b->rules.rule[rule]))
-        b->trip_vaddr = b->function;
     b->at_function = false;
     b->last_rule = rule;
 }
@@ -155,6 +158,7 @@ static void emit_function(struct build *b, struct clp_cie *cie, const struct ent
     b->at_function = true;
     b->signal_frame = cie->signal_frame;
     b->function = e->start;
+    b->pushes = 0;
     b->end = end;
     clp_cfi_run(&b->section, cie, &f, emit_row, b);
 }
@@ -227,7 +231,7 @@ static int write_table(struct build *b, struct clp_arena *arena,
     while (b->pages_started <= pages)
         b->page_first[b->pages_started++] = b->rows;
     t->rows = b->rows;
-    t->trip_vaddr = b->trip_vaddr;
+    memcpy(t->trip, b->trip, sizeof(t->trip));
     t->page_first = b->page_first;
     t->row = b->row;
     copy_rules(&b->rules, t, at + head + index_bytes + rows_bytes);

@@ -82,15 +82,18 @@ static void assign(struct clp_regs *regs, uint8_t reg, bool known, uint64_t valu
     regs->unknown = known ? regs->unknown & ~BIT(reg) : regs->unknown | BIT(reg);
 }
 
-static void restore_saved(const struct clp_rule *rule, uint64_t cfa,
+static void restore_saved(const struct clp_rule *rule, uint64_t cfa, uint64_t rsp,
                           const struct clp_stack_view *stack, struct clp_regs *to)
 {
     for (unsigned i = 0; i < CLP_SAVE_COUNT; i++) {
         uint64_t value = 0;
         uint8_t slot = rule->saved[i];
+        uint64_t at = cfa - 8ull * slot;
         if (slot == CLP_SLOT_SAME || slot == CLP_SLOT_EXTRA)
             continue;
-        bool known = slot <= CLP_SLOT_MAX && clp_stack_u64(stack, cfa - 8ull * slot, &value);
+        if (slot <= CLP_SLOT_MAX && at < rsp)
+            continue; /* popped already: compilers do not note it, the register has the value */
+        bool known = slot <= CLP_SLOT_MAX && clp_stack_u64(stack, at, &value);
         assign(to, clp_save_register[i], known, value);
     }
 }
@@ -106,9 +109,10 @@ enum clp_step clp_rule_apply(const struct clp_native_table *t, const struct clp_
     if (!clp_rule_cfa(t, rule, stack, regs, &cfa))
         return CLP_STEP_BAD;
     struct clp_regs to = *regs;
+    uint64_t rsp = regs->unknown & BIT(CLP_REG_RSP) ? 0 : regs->r[CLP_REG_RSP];
     to.unknown |= VOLATILE;
     assign(&to, CLP_REG_RSP, true, cfa);
-    restore_saved(rule, cfa, stack, &to);
+    restore_saved(rule, cfa, rsp, stack, &to);
     for (unsigned i = 0; i < rule->extra_count; i++) {
         const struct clp_rule_extra *e = &t->extra[rule->extra_first + i];
         uint64_t value = 0;

@@ -63,14 +63,16 @@ struct clp_row {
     uint16_t rule;
 };
 
+#define CLP_TRIPS_MAX 4 /* measured: 1 in libcoreclr, 0 elsewhere */
+
 struct clp_native_table {
     uint64_t base; /* link-time address of page 0, a multiple of 64 KB */
     size_t bytes;  /* of everything */
     uint32_t pages, rows;
     uint32_t rules, extras;
     uint32_t pool_bytes;
-    uint64_t trip_vaddr; /* a function that keeps registers like the runtime's hijack stub, or 0 */
-    const uint32_t *page_first; /* pages + 1 entries: first row of each page */
+    uint64_t trip[CLP_TRIPS_MAX]; /* functions that begin like the runtime's hijack stub, or 0 */
+    const uint32_t *page_first;   /* pages + 1 entries: first row of each page */
     const struct clp_row *row;
     const struct clp_rule *rule; /* [0] is NONE */
     const struct clp_rule_extra *extra;

@@ -1,0 +1,355 @@
+/* walk-truth: starts a test program, stops its threads at random instants from outside (ptrace),
+ * walks what it finds, and holds the walks against what the program is known to do.
+ *
+ *   walk-truth [-v] [-n SAMPLES] PROGRAM MODE [PROGRAM'S OPTIONS]...
+ *
+ * Exit code 0: enough walks ended at a thread's root and every chain was exact. */
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/walk/chains.h"
+#include "tests/walk/process.h"
+
+#define STACK_MAX (8u << 20)
+#define THREADS_MAX 512
+#define LEAST_COMPLETE 0.999
+
+struct hijack_place { /* where a thread's runtime object keeps {true return address, slot} */
+    pid_t tid;
+    uint64_t at;
+};
+
+struct run {
+    struct process process;
+    struct clp_walk_state state;
+    struct chains chains;
+    struct hijack_place hijack[THREADS_MAX];
+    size_t nhijack;
+    uint8_t *stack;
+    bool verbose;
+    unsigned long samples, complete, incomplete, truncated, repaired, hijacked_caller, gc_wait, osr;
+    unsigned long frames, no_stack;
+    unsigned shown;
+};
+
+static struct run run;
+
+/* ---- the program ---- */
+
+struct child {
+    pid_t pid;
+    int to, from;
+};
+
+static struct child start(char **argv)
+{
+    int in[2], out[2];
+    if (pipe(in) < 0 || pipe(out) < 0)
+        abort();
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(in[0], 0);
+        dup2(out[1], 1);
+        close(in[1]);
+        close(out[0]);
+        setenv("DOTNET_PerfMapEnabled", "1", 1);
+        setenv("DOTNET_PerfMapShowOptimizationTiers", "1", 1);
+        execv(argv[0], argv);
+        perror(argv[0]);
+        _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    return (struct child){.pid = pid, .to = in[1], .from = out[0]};
+}
+
+static bool read_line(int fd, char *line, size_t cap)
+{
+    size_t n = 0;
+    while (n + 1 < cap && read(fd, line + n, 1) == 1)
+        if (line[n++] == '\n')
+            break;
+    line[n] = 0;
+    return n > 0;
+}
+
+static void say(int fd, const char *line)
+{
+    if (write(fd, line, strlen(line)) < 0)
+        perror("write to the program");
+}
+
+/* ---- one thread ---- */
+
+static bool stop_thread(pid_t tid, int *ret_signal)
+{
+    int status;
+    *ret_signal = 0;
+    if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
+        return false;
+    if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 || waitpid(tid, &status, __WALL) != tid)
+        return false;
+    if (!WIFSTOPPED(status))
+        return false;
+    if (status >> 16 == 0) /* about to take a signal: hand it on */
+        *ret_signal = WSTOPSIG(status);
+    return true;
+}
+
+static struct clp_regs take_regs(const struct user_regs_struct *u)
+{
+    return (struct clp_regs){.r = {[CLP_REG_RAX] = u->rax,
+                                   [CLP_REG_RDX] = u->rdx,
+                                   [CLP_REG_RCX] = u->rcx,
+                                   [CLP_REG_RBX] = u->rbx,
+                                   [CLP_REG_RSI] = u->rsi,
+                                   [CLP_REG_RDI] = u->rdi,
+                                   [CLP_REG_RBP] = u->rbp,
+                                   [CLP_REG_RSP] = u->rsp,
+                                   [CLP_REG_R8] = u->r8,
+                                   [CLP_REG_R9] = u->r9,
+                                   [CLP_REG_R10] = u->r10,
+                                   [CLP_REG_R11] = u->r11,
+                                   [CLP_REG_R12] = u->r12,
+                                   [CLP_REG_R13] = u->r13,
+                                   [CLP_REG_R14] = u->r14,
+                                   [CLP_REG_R15] = u->r15,
+                                   [CLP_REG_RIP] = u->rip}};
+}
+
+static bool take_stack(struct clp_walk_input *in)
+{
+    uint64_t rsp = in->regs.r[CLP_REG_RSP];
+    const struct mapping *m = process_mapping(&run.process, rsp);
+    if (!m)
+        return false;
+    size_t len = CLP_MIN(m->end - rsp, (uint64_t)STACK_MAX);
+    int64_t n = process_read(&run.process, rsp, run.stack, len);
+    if (n <= 0)
+        return false;
+    in->stack = (struct clp_stack_view){run.stack, rsp, rsp + (uint64_t)n};
+    in->stack_top = m->end;
+    return true;
+}
+
+static void take_hijack(pid_t tid, struct clp_walk_input *in)
+{
+    uint64_t pair[2];
+    for (size_t i = 0; i < run.nhijack; i++) {
+        if (run.hijack[i].tid != tid ||
+            process_read(&run.process, run.hijack[i].at, pair, sizeof(pair)) != sizeof(pair))
+            continue;
+        in->hijacked_return = pair[0];
+        in->hijacked_slot = pair[1];
+    }
+}
+
+/* The thread is hijacked at `slot`: somewhere on the heap lies {true address, slot}. */
+static void learn_hijack(pid_t tid, uint64_t slot)
+{
+    struct process *p = &run.process;
+    for (size_t i = 0; i < p->nmaps && run.nhijack < THREADS_MAX; i++) {
+        const struct mapping *m = &p->maps[i];
+        size_t len = m->end - m->start;
+        if (!m->write || m->exec || len > (64u << 20) || (slot >= m->start && slot < m->end))
+            continue;
+        uint64_t *words = malloc(len);
+        int64_t n = words ? process_read(p, m->start, words, len) : 0;
+        for (int64_t w = 1; w < n / 8; w++) {
+            struct clp_code code;
+            if (words[w] != slot || words[w - 1] < 4096)
+                continue;
+            p->source.find(p, words[w - 1] - 1, 0, &code);
+            if (code.kind != CLP_CODE_MANAGED && code.kind != CLP_CODE_NATIVE)
+                continue;
+            run.hijack[run.nhijack++] =
+                (struct hijack_place){tid, m->start + 8 * (uint64_t)(w - 1)};
+            break;
+        }
+        free(words);
+    }
+}
+
+static void show(const char *why, const struct clp_walk_input *in,
+                 const struct clp_walk_frame *frames, const struct clp_walk_result *r)
+{
+    char name[600];
+    if (!run.verbose && run.shown >= 20)
+        return;
+    run.shown++;
+    printf("--- %s: flags %x, rip %lx rsp %lx rbp %lx\n", why, r->flags, in->regs.r[CLP_REG_RIP],
+           in->regs.r[CLP_REG_RSP], in->regs.r[CLP_REG_RBP]);
+    for (uint32_t i = 0; i < r->count && i < 60; i++) {
+        process_name(&run.process, &frames[i], name, sizeof(name));
+        printf("   %2u %d %016lx cfa %lx %s\n", i, frames[i].kind, frames[i].address, frames[i].cfa,
+               name);
+    }
+}
+
+static void count(const struct clp_walk_result *r, const struct clp_walk_frame *frames)
+{
+    bool done = !(r->flags & (CLP_WALK_INCOMPLETE | CLP_WALK_TRUNCATED));
+    run.samples++;
+    run.frames += r->count;
+    run.complete += done;
+    run.incomplete += (r->flags & CLP_WALK_INCOMPLETE) != 0;
+    run.truncated += (r->flags & CLP_WALK_TRUNCATED) != 0;
+    run.repaired += (r->flags & CLP_WALK_REPAIRED) != 0;
+    run.gc_wait += (r->flags & CLP_WALK_GC_WAIT) != 0;
+    run.osr += (r->flags & CLP_WALK_OSR) != 0;
+    for (uint32_t i = 0; i < r->count; i++)
+        run.hijacked_caller += frames[i].kind == CLP_WALK_HIJACKED_CALLER;
+}
+
+static void judge(const struct clp_walk_input *in, const struct clp_walk_frame *frames,
+                  const struct clp_walk_result *r)
+{
+    static char names[CLP_WALK_FRAMES_MAX][200];
+    const char *wrong;
+    if (r->flags & (CLP_WALK_INCOMPLETE | CLP_WALK_TRUNCATED))
+        show("incomplete", in, frames, r);
+    for (uint32_t i = 0; i < r->count; i++)
+        process_name(&run.process, &frames[i], names[i], sizeof(names[i]));
+    if ((wrong = chains_check(&run.chains, names, r->count)))
+        show(wrong, in, frames, r);
+}
+
+static void examine(pid_t tid)
+{
+    static struct clp_walk_frame frames[CLP_WALK_FRAMES_MAX];
+    struct user_regs_struct u;
+    struct clp_walk_input in = {0};
+    struct clp_walk_result r;
+    if (ptrace(PTRACE_GETREGS, tid, 0, &u) < 0)
+        return;
+    in.regs = take_regs(&u);
+    process_refresh(&run.process);
+    if (!take_stack(&in)) {
+        run.no_stack++;
+        return;
+    }
+    take_hijack(tid, &in);
+    clp_walk(&run.process.source, &run.state, &in, frames, CLP_WALK_FRAMES_MAX, &r);
+    for (uint32_t i = 0; i + 1 < r.count; i++) {
+        /* Not yet known where this thread keeps its pair: learn, and walk again. */
+        if (frames[i + 1].kind == CLP_WALK_HIJACKED_CALLER && run.nhijack < THREADS_MAX) {
+            uint64_t at = frames[i].cfa - 8;
+            for (uint64_t s = in.regs.r[CLP_REG_RSP]; s < at; s += 8) {
+                uint64_t v;
+                if (clp_stack_u64(&in.stack, s, &v) && v == run.state.hijack_stub)
+                    learn_hijack(tid, s);
+            }
+            take_hijack(tid, &in);
+            clp_walk(&run.process.source, &run.state, &in, frames, CLP_WALK_FRAMES_MAX, &r);
+            break;
+        }
+    }
+    count(&r, frames);
+    judge(&in, frames, &r);
+}
+
+/* ---- all threads ---- */
+
+static size_t list_threads(pid_t pid, pid_t *out)
+{
+    char path[64];
+    size_t n = 0;
+    snprintf(path, sizeof(path), "/proc/%d/task", pid);
+    DIR *d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) && n < THREADS_MAX;)
+        if (e->d_name[0] != '.')
+            out[n++] = atoi(e->d_name);
+    if (d)
+        closedir(d);
+    return n;
+}
+
+/* Mostly threads that run, so that leaves fall everywhere. */
+static bool is_running(pid_t pid, pid_t tid)
+{
+    char path[64], text[512] = "";
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return false;
+    size_t n = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    text[n] = 0;
+    char *end = strrchr(text, ')');
+    return end && end[1] == ' ' && end[2] == 'R';
+}
+
+static void sample(pid_t pid, unsigned long wanted)
+{
+    pid_t tids[THREADS_MAX];
+    while (run.samples < wanted && kill(pid, 0) == 0) {
+        size_t n = list_threads(pid, tids);
+        int signal;
+        for (size_t i = 0; i < n; i++) {
+            if (!is_running(pid, tids[i]) && rand() % 64 != 0)
+                continue;
+            if (!stop_thread(tids[i], &signal))
+                continue;
+            examine(tids[i]);
+            ptrace(PTRACE_DETACH, tids[i], 0, signal);
+            struct timespec nap = {0, rand() % 300000};
+            nanosleep(&nap, NULL);
+        }
+    }
+}
+
+static int report(void)
+{
+    double complete = run.samples ? (double)run.complete / (double)run.samples : 0;
+    printf("samples %lu frames %lu complete %.4f%% incomplete %lu truncated %lu repaired %lu "
+           "hijacked-caller %lu gc-wait %lu osr %lu no-stack %lu\n",
+           run.samples, run.frames, complete * 100, run.incomplete, run.truncated, run.repaired,
+           run.hijacked_caller, run.gc_wait, run.osr, run.no_stack);
+    bool chains = chains_report(&run.chains);
+    return complete >= LEAST_COMPLETE && chains ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned long wanted = 3000;
+    char line[4096];
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        if (strcmp(argv[at], "-v") == 0)
+            run.verbose = true;
+        else if (strcmp(argv[at], "-n") == 0 && at + 1 < argc)
+            wanted = strtoul(argv[++at], NULL, 10);
+    }
+    if (at + 1 >= argc) {
+        fprintf(stderr, "usage: walk-truth [-v] [-n SAMPLES] PROGRAM MODE [OPTION]...\n");
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    run.stack = malloc(STACK_MAX);
+    struct child c = start(argv + at);
+    if (!run.stack || !read_line(c.from, line, sizeof(line)))
+        return 2;
+    say(c.to, "begin\n");
+    (void)read_line(c.from, line, sizeof(line));
+    process_open(&run.process, c.pid);
+    sample(c.pid, wanted);
+    kill(c.pid, SIGKILL);
+    waitpid(c.pid, NULL, 0);
+    int rc = report();
+    process_close(&run.process);
+    snprintf(line, sizeof(line), "/tmp/perf-%d.map", c.pid);
+    unlink(line);
+    free(run.stack);
+    return rc;
+}

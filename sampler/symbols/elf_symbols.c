@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define SECTIONS_MAX 8192 /* programs built with -ffunction-sections are linked before they run */
 #define SEGMENTS_MAX 64
@@ -16,54 +14,6 @@
 #define ALIASES_MAX 8 /* names that are compared for one address */
 #define ALIAS_NAME_MAX 128
 #define NESTING_MAX 32 /* symbols that may lie inside another */
-
-/* ---- bytes ---------------------------------------------------------------------------------- */
-
-int clp_elf_bytes_of_fd(int fd, struct clp_elf_bytes *ret)
-{
-    struct stat st;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    if (!S_ISREG(st.st_mode))
-        return -EINVAL;
-    *ret = (struct clp_elf_bytes){.fd = fd, .size = (uint64_t)st.st_size};
-    return 0;
-}
-
-struct clp_elf_bytes clp_elf_bytes_of_mem(const void *mem, size_t len)
-{
-    return (struct clp_elf_bytes){.fd = -1, .mem = mem, .size = len};
-}
-
-static bool inside(const struct clp_elf_bytes *b, uint64_t offset, uint64_t len)
-{
-    return offset <= b->size && len <= b->size - offset;
-}
-
-int clp_elf_bytes_read(const struct clp_elf_bytes *b, uint64_t offset, void *buf, size_t len)
-{
-    if (!inside(b, offset, len))
-        return -EBADMSG;
-    if (b->fd < 0) {
-        if (len)
-            memcpy(buf, b->mem + offset, len);
-        return 0;
-    }
-    uint8_t *at = buf;
-    while (len > 0) {
-        ssize_t n = pread(b->fd, at, len, (off_t)offset);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0)
-            return -errno;
-        if (n == 0)
-            return -EBADMSG; /* truncated since */
-        at += n;
-        len -= (size_t)n;
-        offset += (uint64_t)n;
-    }
-    return 0;
-}
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
@@ -77,9 +27,9 @@ static void sections_done(struct sections *s)
     free(s->at);
 }
 
-static int read_header(const struct clp_elf_bytes *b, Elf64_Ehdr *ret)
+static int read_header(const struct clp_file_bytes *b, Elf64_Ehdr *ret)
 {
-    int r = clp_elf_bytes_read(b, 0, ret, sizeof(*ret));
+    int r = clp_file_bytes_read(b, 0, ret, sizeof(*ret));
     if (r < 0)
         return r;
     if (memcmp(ret->e_ident, ELFMAG, SELFMAG) != 0 || ret->e_ident[EI_CLASS] != ELFCLASS64 ||
@@ -89,7 +39,7 @@ static int read_header(const struct clp_elf_bytes *b, Elf64_Ehdr *ret)
 }
 
 /* A file without section headers has none: count 0. */
-static int read_sections(const struct clp_elf_bytes *b, const Elf64_Ehdr *h, struct sections *ret)
+static int read_sections(const struct clp_file_bytes *b, const Elf64_Ehdr *h, struct sections *ret)
 {
     *ret = (struct sections){0};
     if (h->e_shoff == 0 || h->e_shentsize != sizeof(Elf64_Shdr))
@@ -97,7 +47,7 @@ static int read_sections(const struct clp_elf_bytes *b, const Elf64_Ehdr *h, str
     uint64_t count = h->e_shnum;
     if (count == 0) { /* too many for the field: the number is in the first section's size */
         Elf64_Shdr first;
-        int r = clp_elf_bytes_read(b, h->e_shoff, &first, sizeof(first));
+        int r = clp_file_bytes_read(b, h->e_shoff, &first, sizeof(first));
         if (r < 0)
             return r;
         count = first.sh_size;
@@ -109,7 +59,7 @@ static int read_sections(const struct clp_elf_bytes *b, const Elf64_Ehdr *h, str
     CLP_CLEANUP(clp_cleanup_free) Elf64_Shdr *at = calloc(count, sizeof(*at));
     if (!at)
         return -ENOMEM;
-    int r = clp_elf_bytes_read(b, h->e_shoff, at, count * sizeof(*at));
+    int r = clp_file_bytes_read(b, h->e_shoff, at, count * sizeof(*at));
     if (r < 0)
         return r;
     *ret = (struct sections){.at = CLP_TAKE(at), .count = (uint32_t)count};
@@ -144,24 +94,24 @@ static int find_build_id(const uint8_t *notes, size_t len, uint8_t *ret_id, size
     return -ENODATA;
 }
 
-static int build_id_at(const struct clp_elf_bytes *b, uint64_t offset, uint64_t size,
+static int build_id_at(const struct clp_file_bytes *b, uint64_t offset, uint64_t size,
                        uint8_t *ret_id, size_t *ret_len)
 {
     uint8_t notes[NOTES_MAX_BYTES];
     size_t len = CLP_MIN(size, sizeof(notes));
-    if (!inside(b, offset, len) || clp_elf_bytes_read(b, offset, notes, len) < 0)
+    if (!clp_file_bytes_inside(b, offset, len) || clp_file_bytes_read(b, offset, notes, len) < 0)
         return -ENODATA;
     return find_build_id(notes, len, ret_id, ret_len);
 }
 
-static int build_id_of_segments(const struct clp_elf_bytes *b, const Elf64_Ehdr *h, uint8_t *ret_id,
-                                size_t *ret_len)
+static int build_id_of_segments(const struct clp_file_bytes *b, const Elf64_Ehdr *h,
+                                uint8_t *ret_id, size_t *ret_len)
 {
     if (h->e_phentsize != sizeof(Elf64_Phdr))
         return -ENODATA;
     for (unsigned i = 0; i < h->e_phnum && i < SEGMENTS_MAX; i++) {
         Elf64_Phdr p;
-        if (clp_elf_bytes_read(b, h->e_phoff + i * sizeof(p), &p, sizeof(p)) < 0)
+        if (clp_file_bytes_read(b, h->e_phoff + i * sizeof(p), &p, sizeof(p)) < 0)
             return -ENODATA;
         if (p.p_type == PT_NOTE && build_id_at(b, p.p_offset, p.p_filesz, ret_id, ret_len) == 0)
             return 0;
@@ -170,7 +120,7 @@ static int build_id_of_segments(const struct clp_elf_bytes *b, const Elf64_Ehdr 
 }
 
 /* Sections first: in a separate debug file the segments point at bytes that were taken out. */
-int clp_elf_build_id(const struct clp_elf_bytes *b, uint8_t ret_id[CLP_ELF_BUILD_ID_MAX],
+int clp_elf_build_id(const struct clp_file_bytes *b, uint8_t ret_id[CLP_ELF_BUILD_ID_MAX],
                      size_t *ret_len)
 {
     Elf64_Ehdr h;
@@ -189,7 +139,7 @@ int clp_elf_build_id(const struct clp_elf_bytes *b, uint8_t ret_id[CLP_ELF_BUILD
 /* ---- symbols -------------------------------------------------------------------------------- */
 
 struct reading {
-    const struct clp_elf_bytes *bytes;
+    const struct clp_file_bytes *bytes;
     struct sections sections;
     const Elf64_Shdr *symbols;
     struct clp_elf_strings strings;
@@ -208,8 +158,8 @@ static int find_table(struct reading *rd, enum clp_elf_table which, size_t secti
             s->at[sh->sh_link].sh_type != SHT_STRTAB)
             return -EBADMSG;
         const Elf64_Shdr *str = &s->at[sh->sh_link];
-        if (!inside(rd->bytes, sh->sh_offset, sh->sh_size) ||
-            !inside(rd->bytes, str->sh_offset, str->sh_size))
+        if (!clp_file_bytes_inside(rd->bytes, sh->sh_offset, sh->sh_size) ||
+            !clp_file_bytes_inside(rd->bytes, str->sh_offset, str->sh_size))
             return -EBADMSG;
         if (sh->sh_size > section_bytes)
             return -EFBIG;
@@ -224,7 +174,7 @@ static int find_table(struct reading *rd, enum clp_elf_table which, size_t secti
 static bool is_marker(const struct reading *rd, uint32_t name)
 {
     char first;
-    return clp_elf_bytes_read(rd->bytes, rd->strings.offset + name, &first, 1) < 0 || first == '.';
+    return clp_file_bytes_read(rd->bytes, rd->strings.offset + name, &first, 1) < 0 || first == '.';
 }
 
 static bool in_code(const struct reading *rd, const Elf64_Sym *sym)
@@ -276,7 +226,7 @@ static int read_symbols(struct reading *rd, size_t table_bytes)
         return -ENOMEM;
     while (left > 0) {
         size_t n = CLP_MIN(left, (uint64_t)PIECE_SYMBOLS);
-        int r = clp_elf_bytes_read(rd->bytes, offset, piece, n * sizeof(*piece));
+        int r = clp_file_bytes_read(rd->bytes, offset, piece, n * sizeof(*piece));
         for (size_t i = 0; r == 0 && i < n; i++)
             if (is_function(rd, &piece[i]))
                 r = keep(rd, &piece[i], table_bytes);
@@ -356,7 +306,7 @@ static void drop_aliases(struct reading *rd)
         s->at = smaller;
 }
 
-int clp_elf_symbols_read(const struct clp_elf_bytes *b, enum clp_elf_table which,
+int clp_elf_symbols_read(const struct clp_file_bytes *b, enum clp_elf_table which,
                          const struct clp_elf_limits *limits, struct clp_elf_symbols *ret)
 {
     Elf64_Ehdr h;
@@ -425,13 +375,13 @@ const struct clp_elf_symbol *clp_elf_symbols_sizeless(const struct clp_elf_symbo
     return &s->at[until - 1];
 }
 
-int clp_elf_string(const struct clp_elf_bytes *b, const struct clp_elf_strings *strings,
+int clp_elf_string(const struct clp_file_bytes *b, const struct clp_elf_strings *strings,
                    uint32_t name, char *buf, size_t cap)
 {
     if (name >= strings->bytes || cap == 0)
         return -EBADMSG;
     size_t n = CLP_MIN(strings->bytes - name, (uint64_t)cap - 1);
-    int r = clp_elf_bytes_read(b, strings->offset + name, buf, n);
+    int r = clp_file_bytes_read(b, strings->offset + name, buf, n);
     if (r < 0)
         return r;
     buf[n] = '\0';

@@ -6,27 +6,12 @@
 #ifndef CLP_SAMPLER_SYMBOLS_ELF_SYMBOLS_H
 #define CLP_SAMPLER_SYMBOLS_ELF_SYMBOLS_H
 
-#include "base/core/core.h"
-
-#include <stdbool.h>
+#include "sampler/symbols/file_bytes.h"
 
 #define CLP_ELF_BUILD_ID_MAX 32
 
-/* An open file, or a whole ELF file in memory. */
-struct clp_elf_bytes {
-    int fd; /* -1: memory */
-    const uint8_t *mem;
-    uint64_t size;
-};
-/* Only regular files: -EINVAL for others. */
-int clp_elf_bytes_of_fd(int fd, struct clp_elf_bytes *ret) CLP_MUST_USE;
-struct clp_elf_bytes clp_elf_bytes_of_mem(const void *mem, size_t len);
-/* Exactly `len` bytes: 0, -EBADMSG beyond the end, -errno. */
-int clp_elf_bytes_read(const struct clp_elf_bytes *b, uint64_t offset, void *buf,
-                       size_t len) CLP_MUST_USE;
-
 /* The build id (NT_GNU_BUILD_ID), longer ones cut; -ENODATA when there is none, -EBADMSG. */
-int clp_elf_build_id(const struct clp_elf_bytes *b, uint8_t ret_id[CLP_ELF_BUILD_ID_MAX],
+int clp_elf_build_id(const struct clp_file_bytes *b, uint8_t ret_id[CLP_ELF_BUILD_ID_MAX],
                      size_t *ret_len) CLP_MUST_USE;
 
 /* Where names lie in the file: enough to read one later. */
@@ -59,7 +44,7 @@ struct clp_elf_limits {
 /* Reads the function symbols. Of several names at one address the plainest is kept: `write` rather
  * than `__write`. -ENODATA: no such section, or no function in it; -EFBIG: beyond a limit;
  * -EBADMSG; -ENOMEM; -errno of the read. Give back with clp_elf_symbols_done. */
-int clp_elf_symbols_read(const struct clp_elf_bytes *b, enum clp_elf_table which,
+int clp_elf_symbols_read(const struct clp_file_bytes *b, enum clp_elf_table which,
                          const struct clp_elf_limits *limits,
                          struct clp_elf_symbols *ret) CLP_MUST_USE;
 void clp_elf_symbols_done(struct clp_elf_symbols *s);
@@ -73,7 +58,7 @@ const struct clp_elf_symbol *clp_elf_symbols_sizeless(const struct clp_elf_symbo
                                                       uint64_t address, uint64_t *ret_next);
 
 /* A name, cut at cap - 1 bytes. -EBADMSG when the offset is outside of the strings. */
-int clp_elf_string(const struct clp_elf_bytes *b, const struct clp_elf_strings *strings,
+int clp_elf_string(const struct clp_file_bytes *b, const struct clp_elf_strings *strings,
                    uint32_t name, char *buf, size_t cap) CLP_MUST_USE;
 
 #endif

@@ -14,13 +14,22 @@
 static int reopen_regular(int path_fd)
 {
     struct stat st;
-    if (fstat(path_fd, &st) < 0 || !S_ISREG(st.st_mode))
-        return -1;
+    if (fstat(path_fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EINVAL;
     char buf[32];
     struct clp_text t = clp_text_in(buf, sizeof(buf));
     clp_text_add(&t, "/proc/self/fd/");
     clp_text_dec(&t, (uint64_t)path_fd);
-    return open(buf, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(buf, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+int clp_image_open_regular(int root_fd, const char *path)
+{
+    CLP_CLEANUP(clp_cleanup_fd) int path_fd = clp_file_open_in(root_fd, path, O_PATH);
+    return path_fd < 0 ? path_fd : reopen_regular(path_fd);
 }
 
 static bool same_build(int fd, const struct clp_symbols_image_spec *spec,
@@ -28,8 +37,8 @@ static bool same_build(int fd, const struct clp_symbols_image_spec *spec,
 {
     uint8_t id[CLP_ELF_BUILD_ID_MAX];
     size_t len = 0;
-    struct clp_elf_bytes bytes;
-    int r = clp_elf_bytes_of_fd(fd, &bytes);
+    struct clp_file_bytes bytes;
+    int r = clp_file_bytes_of_fd(fd, &bytes);
     if (r == 0)
         r = clp_elf_build_id(&bytes, id, &len);
     if (r == -EBADMSG)

@@ -8,8 +8,11 @@
 #include "sampler/symbols/elf_symbols.h"
 #include "sampler/symbols/native_symbols.h"
 
-/* Each opens a file whose build id is that of `spec` and returns it, or -1 when there is none. What
- * went wrong is counted in *stats. */
+/* Any regular file below `root_fd`: a descriptor for reading, or -errno (-EINVAL: not regular). */
+int clp_image_open_regular(int root_fd, const char *path) CLP_MUST_USE;
+
+/* Each of these opens a file whose build id is that of `spec` and returns it, or -1 when there is
+ * none. What went wrong is counted in *stats. */
 
 /* The module: in the target's root, else in ours if the build id proves that it is the same.
  * Without a build id the target's own is taken as it is. */

@@ -306,19 +306,19 @@ struct clp_symbols_image *clp_symbols_image_unref(struct clp_symbols_image *imag
 /* ---- loading -------------------------------------------------------------------------------- */
 
 /* Our own vdso, as the kernel mapped it: trusted, but read like any file. */
-static struct clp_elf_bytes own_vdso(void)
+static struct clp_file_bytes own_vdso(void)
 {
     const void *at = (const void *)getauxval(AT_SYSINFO_EHDR);
-    struct clp_elf_bytes none = clp_elf_bytes_of_mem(NULL, 0);
+    struct clp_file_bytes none = clp_file_bytes_of_mem(NULL, 0);
     if (!at)
         return none;
     Elf64_Ehdr h;
     memcpy(&h, at, sizeof(h));
     uint64_t size = h.e_shoff + (uint64_t)h.e_shnum * h.e_shentsize; /* they stand at the end */
-    return size > sizeof(h) && size <= VDSO_MAX_BYTES ? clp_elf_bytes_of_mem(at, size) : none;
+    return size > sizeof(h) && size <= VDSO_MAX_BYTES ? clp_file_bytes_of_mem(at, size) : none;
 }
 
-static bool vdso_is_ours(const struct clp_symbols_image *m, const struct clp_elf_bytes *vdso)
+static bool vdso_is_ours(const struct clp_symbols_image *m, const struct clp_file_bytes *vdso)
 {
     uint8_t id[CLP_ELF_BUILD_ID_MAX];
     size_t len = 0;
@@ -327,7 +327,7 @@ static bool vdso_is_ours(const struct clp_symbols_image *m, const struct clp_elf
 }
 
 /* The bytes of the module or of its debug file; false when they are not there any more. */
-static bool image_bytes(const struct clp_symbols_image *m, bool debug, struct clp_elf_bytes *ret)
+static bool image_bytes(const struct clp_symbols_image *m, bool debug, struct clp_file_bytes *ret)
 {
     if (m->vdso) {
         *ret = own_vdso();
@@ -336,7 +336,7 @@ static bool image_bytes(const struct clp_symbols_image *m, bool debug, struct cl
     struct file_id now;
     int fd = debug ? m->debug_fd : m->fd;
     return file_id_of(fd, &now) == 0 && same_file(&now, debug ? &m->debug_id : &m->id) &&
-           clp_elf_bytes_of_fd(fd, ret) == 0;
+           clp_file_bytes_of_fd(fd, ret) == 0;
 }
 
 static int load_from(struct clp_symbols_image *m, bool debug, enum clp_elf_table which)
@@ -344,7 +344,7 @@ static int load_from(struct clp_symbols_image *m, bool debug, enum clp_elf_table
     const struct clp_symbols_limits *limits = &m->owner->limits;
     struct clp_elf_limits elf_limits = {.table_bytes = limits->image_bytes,
                                         .section_bytes = limits->symtab_bytes};
-    struct clp_elf_bytes bytes;
+    struct clp_file_bytes bytes;
     if (!image_bytes(m, debug, &bytes))
         return -ENOENT;
     int r = clp_elf_symbols_read(&bytes, which, &elf_limits, &m->symbols);
@@ -378,7 +378,7 @@ static void load_symbols(struct clp_symbols_image *m)
 
 static void load_fdes(struct clp_symbols_image *m)
 {
-    struct clp_elf_bytes bytes;
+    struct clp_file_bytes bytes;
     if (m->fdes_tried)
         return;
     m->fdes_tried = true;
@@ -462,7 +462,7 @@ static void cut_version(char *name)
 static bool read_elf_name(const struct clp_symbols_image *m, const struct clp_symbol *sym,
                           char raw[CLP_NAME_MAX])
 {
-    struct clp_elf_bytes bytes;
+    struct clp_file_bytes bytes;
     return sym->source == CLP_SYMBOL_ELF && image_bytes(m, m->symbols_in_debug_file, &bytes) &&
            clp_elf_string(&bytes, &m->strings, sym->name, raw, CLP_NAME_MAX) == 0 && raw[0];
 }

@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* The table must be sorted without doubles, and a look-up must answer what the table says. */
-static void check_table(const struct clp_elf_bytes *bytes, const struct clp_elf_symbols *s)
+static void check_table(const struct clp_file_bytes *bytes, const struct clp_elf_symbols *s)
 {
     char name[64];
     for (uint32_t i = 0; i < s->count; i++) {
@@ -28,7 +28,7 @@ static void check_table(const struct clp_elf_bytes *bytes, const struct clp_elf_
     }
 }
 
-static void read_table(const struct clp_elf_bytes *bytes, enum clp_elf_table which)
+static void read_table(const struct clp_file_bytes *bytes, enum clp_elf_table which)
 {
     struct clp_elf_limits limits = {.table_bytes = 1 << 16, .section_bytes = 1 << 20};
     struct clp_elf_symbols symbols;
@@ -102,7 +102,7 @@ static void as_image(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct clp_elf_bytes bytes = clp_elf_bytes_of_mem(data, size);
+    struct clp_file_bytes bytes = clp_file_bytes_of_mem(data, size);
     uint8_t id[CLP_ELF_BUILD_ID_MAX];
     size_t len = 0;
     if (clp_elf_build_id(&bytes, id, &len) == 0 && (len == 0 || len > sizeof(id)))

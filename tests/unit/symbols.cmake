@@ -17,3 +17,6 @@ clp_unit_test(test-native-symbols SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-native-
 target_compile_definitions(test-native-symbols PRIVATE CLP_FIXTURE="${fixture}")
 add_dependencies(test-native-symbols symbols-fixture)
 clp_test_alloc_fail(test-native-symbols)
+
+clp_unit_test(test-pdb SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-pdb.c USES clp_symbols)
+clp_test_alloc_fail(test-pdb)

@@ -83,11 +83,11 @@ static void root_copy(const struct root *r, const char *from, const char *to)
 
 static size_t build_id_of(const char *path, uint8_t id[CLP_ELF_BUILD_ID_MAX])
 {
-    struct clp_elf_bytes bytes;
+    struct clp_file_bytes bytes;
     size_t len = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     assert_true(fd >= 0);
-    assert_int_equal(clp_elf_bytes_of_fd(fd, &bytes), 0);
+    assert_int_equal(clp_file_bytes_of_fd(fd, &bytes), 0);
     assert_int_equal(clp_elf_build_id(&bytes, id, &len), 0);
     close(fd);
     return len;
@@ -479,8 +479,8 @@ static void vdso_names_come_from_ours(void **state)
     if (!vdso)
         skip();
     const ElfW(Ehdr) *h = (const void *)vdso;
-    struct clp_elf_bytes bytes =
-        clp_elf_bytes_of_mem(vdso, h->e_shoff + (size_t)h->e_shnum * h->e_shentsize);
+    struct clp_file_bytes bytes =
+        clp_file_bytes_of_mem(vdso, h->e_shoff + (size_t)h->e_shnum * h->e_shentsize);
     struct clp_elf_limits limits = {.table_bytes = 1 << 20, .section_bytes = 1 << 20};
     struct clp_elf_symbols symbols;
     uint8_t id[CLP_ELF_BUILD_ID_MAX];

@@ -13,7 +13,8 @@
 #define PIECE_SYMBOLS 2048
 #define ALIASES_MAX 8 /* names that are compared for one address */
 #define ALIAS_NAME_MAX 128
-#define NESTING_MAX 32 /* symbols that may lie inside another */
+#define SIZELESS_MAX 65536u /* of which each costs a read while the table is built */
+#define NESTING_MAX 32      /* symbols that may lie inside another */
 
 /* ---- headers -------------------------------------------------------------------------------- */
 
@@ -143,6 +144,7 @@ struct reading {
     struct sections sections;
     const Elf64_Shdr *symbols;
     struct clp_elf_strings strings;
+    uint32_t sizeless; /* seen so far */
     uint32_t cap;
     struct clp_elf_symbols out;
 };
@@ -171,9 +173,11 @@ static int find_table(struct reading *rd, enum clp_elf_table which, size_t secti
 }
 
 /* Tools leave markers in code that begin with a dot (.annobin_*, .L*): no functions. */
-static bool is_marker(const struct reading *rd, uint32_t name)
+static bool is_marker(struct reading *rd, uint32_t name)
 {
     char first;
+    if (++rd->sizeless > SIZELESS_MAX)
+        return true;
     return clp_file_bytes_read(rd->bytes, rd->strings.offset + name, &first, 1) < 0 || first == '.';
 }
 
@@ -183,7 +187,7 @@ static bool in_code(const struct reading *rd, const Elf64_Sym *sym)
            (rd->sections.at[sym->st_shndx].sh_flags & SHF_EXECINSTR);
 }
 
-static bool is_function(const struct reading *rd, const Elf64_Sym *sym)
+static bool is_function(struct reading *rd, const Elf64_Sym *sym)
 {
     unsigned type = ELF64_ST_TYPE(sym->st_info);
     if (sym->st_name == 0 || sym->st_name >= rd->strings.bytes || sym->st_value > UINT32_MAX ||

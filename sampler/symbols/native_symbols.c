@@ -1,6 +1,7 @@
 #include "sampler/symbols/native_symbols.h"
 
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/core/arena.h"
 #include "base/core/text.h"
 #include "sampler/symbols/demangle.h"
@@ -18,9 +19,11 @@
 
 #define DEFAULT_TABLES_BYTES (8u << 20)
 #define DEFAULT_IMAGE_BYTES (4u << 20)
-#define DEFAULT_SYMTAB_BYTES (128u << 20)
+#define DEFAULT_SYMTAB_BYTES (32u << 20)
 #define DEFAULT_OPEN_FILES 256u
 #define DEFAULT_IMAGES 4096u
+#define DEFAULT_LOAD_NS (5 * CLP_NSEC_PER_SEC)
+#define DEFAULT_LOAD_SHARE 10u
 #define MODULE_NAME_MAX 128
 #define VDSO_MAX_BYTES (64u << 10)
 #define GIVE_UPS_MAX 32 /* of the demangler; then names stay mangled (demangle.c says why) */
@@ -59,6 +62,7 @@ struct clp_symbols {
     struct clp_symbols_stats stats;
     struct clp_symbols_image *images;
     uint64_t clock;
+    uint64_t load_left_ns, load_left_at_ns;
 };
 
 /* ---- cache ---------------------------------------------------------------------------------- */
@@ -80,6 +84,12 @@ int clp_symbols_new(const struct clp_symbols_limits *limits, struct clp_symbols 
         s->limits.open_files = DEFAULT_OPEN_FILES;
     if (!s->limits.images)
         s->limits.images = DEFAULT_IMAGES;
+    if (!s->limits.load_ns)
+        s->limits.load_ns = DEFAULT_LOAD_NS;
+    if (!s->limits.load_share)
+        s->limits.load_share = DEFAULT_LOAD_SHARE;
+    s->load_left_ns = s->limits.load_ns;
+    s->load_left_at_ns = clp_clock_monotonic_ns();
     *ret = s;
     return 0;
 }
@@ -339,6 +349,25 @@ static bool image_bytes(const struct clp_symbols_image *m, bool debug, struct cl
            clp_file_bytes_of_fd(fd, ret) == 0;
 }
 
+static bool may_load(struct clp_symbols *s)
+{
+    uint64_t now = clp_clock_monotonic_ns();
+    s->load_left_ns += (now - s->load_left_at_ns) / s->limits.load_share;
+    s->load_left_ns = CLP_MIN(s->load_left_ns, s->limits.load_ns);
+    s->load_left_at_ns = now;
+    if (s->load_left_ns == 0)
+        s->stats.put_off++;
+    return s->load_left_ns > 0;
+}
+
+/* Since may_load. */
+static void account_load(struct clp_symbols *s)
+{
+    uint64_t now = clp_clock_monotonic_ns();
+    s->load_left_ns -= CLP_MIN(s->load_left_ns, now - s->load_left_at_ns);
+    s->load_left_at_ns = now;
+}
+
 static int load_from(struct clp_symbols_image *m, bool debug, enum clp_elf_table which)
 {
     const struct clp_symbols_limits *limits = &m->owner->limits;
@@ -361,7 +390,7 @@ static int load_from(struct clp_symbols_image *m, bool debug, enum clp_elf_table
 
 static void load_symbols(struct clp_symbols_image *m)
 {
-    if (m->symbols_tried)
+    if (m->symbols_tried || !may_load(m->owner))
         return;
     m->owner->stats.loads++;
     int r = load_from(m, false, CLP_ELF_SYMTAB);
@@ -369,6 +398,7 @@ static void load_symbols(struct clp_symbols_image *m)
         r = load_from(m, true, CLP_ELF_SYMTAB);
     if (r < 0 && r != -ENOMEM)
         r = load_from(m, false, CLP_ELF_DYNSYM);
+    account_load(m->owner);
     m->symbols_tried = r != -ENOMEM; /* else the next look-up tries again */
     if (r < 0)
         return;
@@ -376,21 +406,26 @@ static void load_symbols(struct clp_symbols_image *m)
     make_room_for_tables(m);
 }
 
-static void load_fdes(struct clp_symbols_image *m)
+static int build_fdes(struct clp_symbols_image *m)
 {
     struct clp_file_bytes bytes;
-    if (m->fdes_tried)
+    if (!image_bytes(m, false, &bytes))
+        return -ENOENT;
+    return bytes.fd >= 0 ? clp_native_table_build(bytes.fd, &m->arena, &m->fdes)
+                         : clp_native_table_build_mem(bytes.mem, bytes.size, &m->arena, &m->fdes);
+}
+
+static void load_fdes(struct clp_symbols_image *m)
+{
+    if (m->fdes_tried || !may_load(m->owner))
         return;
     m->fdes_tried = true;
-    if (!image_bytes(m, false, &bytes))
-        return;
-    const struct clp_native_table *t = NULL;
-    int r = bytes.fd >= 0 ? clp_native_table_build(bytes.fd, &m->arena, &t)
-                          : clp_native_table_build_mem(bytes.mem, bytes.size, &m->arena, &t);
-    if (r == 0)
-        m->fdes = t;
-    else
+    int r = build_fdes(m);
+    account_load(m->owner);
+    if (r < 0) {
+        m->fdes = NULL;
         clp_arena_done(&m->arena);
+    }
     if (r == -EBADMSG)
         m->owner->stats.malformed++;
     if (r == -ENOMEM)

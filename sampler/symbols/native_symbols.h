@@ -31,9 +31,13 @@ struct clp_symbols_image;
 struct clp_symbols_limits {
     size_t tables_bytes; /* of all tables together; least recently used ones go. Default 8 MiB */
     size_t image_bytes;  /* of one image's table. Default 4 MiB */
-    size_t symtab_bytes; /* a bigger symbol section in a file is not read. Default 128 MiB */
+    size_t symtab_bytes; /* a bigger symbol section in a file is not read. Default 32 MiB */
     uint32_t open_files; /* Default 256; an image beyond has no names */
     uint32_t images;     /* known at once. Default 4096 */
+    /* Time for reading files, so that no target can keep the agent busy with them: load_ns at once
+     * (default 5 s), and after that one part in load_share of the time that passes (default 10). */
+    uint64_t load_ns;
+    uint32_t load_share;
 };
 
 /* What is counted; every field only grows, except those named "now". */
@@ -41,10 +45,11 @@ struct clp_symbols_stats {
     uint32_t images_now, open_now;
     size_t tables_bytes_now;
     uint64_t loads, evictions;
-    uint64_t not_found;         /* file could not be opened */
-    uint64_t other_build;       /* file on disk is not the one that is mapped */
-    uint64_t malformed;         /* no ELF file, or one that contradicts itself */
-    uint64_t too_big;           /* beyond image_bytes or symtab_bytes */
+    uint64_t put_off;     /* load_ns was used up: no name this time, the next look-up tries again */
+    uint64_t not_found;   /* file could not be opened */
+    uint64_t other_build; /* file on disk is not the one that is mapped */
+    uint64_t malformed;   /* no ELF file, or one that contradicts itself */
+    uint64_t too_big;     /* beyond image_bytes or symtab_bytes */
     uint64_t demangle_given_up; /* a mangled name that unfolds without end */
 };
 

@@ -444,6 +444,36 @@ static void too_big_falls_back(void **state)
     clp_symbols_free(s);
 }
 
+/* Reading files has a budget of time: beyond it names come later, and the agent goes on. */
+static void loading_has_a_budget(void **state)
+{
+    (void)state;
+    struct clp_symbols *s;
+    struct clp_symbols_stats stats;
+    struct clp_symbols_limits limits = {.load_ns = 1, .load_share = UINT32_MAX};
+    uint8_t id[CLP_ELF_BUILD_ID_MAX];
+    size_t len = build_id_of(WHOLE, id);
+    assert_int_equal(clp_symbols_new(&limits, &s), 0);
+    struct clp_symbols_image *m = get(s, -1, WHOLE, id, len);
+    struct clp_symbols_image *other = get(s, -1, STRIPPED, id, len);
+    assert_string_equal(name_at(m, address_of("local")), "clp_fixture_local");
+    assert_string_equal(name_at(other, address_of("exported")),
+                        "symbols-fixture-stripped.so![unknown]");
+    clp_symbols_get_stats(s, &stats);
+    assert_int_equal(stats.loads, 1);
+    assert_int_equal(stats.put_off, 2); /* symbols and unwind entries */
+    clp_symbols_free(s);
+
+    limits.load_share = 1;
+    assert_int_equal(clp_symbols_new(&limits, &s), 0);
+    m = get(s, -1, WHOLE, id, len);
+    other = get(s, -1, STRIPPED, id, len);
+    assert_string_equal(name_at(m, address_of("local")), "clp_fixture_local");
+    usleep(1);
+    assert_string_equal(name_at(other, address_of("exported")), "clp_fixture_exported");
+    clp_symbols_free(s);
+}
+
 static struct clp_symbols_image *image_of(struct clp_symbols *s, const void *code,
                                           uint64_t *ret_address)
 {
@@ -608,6 +638,7 @@ int main(void)
         cmocka_unit_test(images_are_shared_and_tables_evicted),
         cmocka_unit_test(open_files_have_a_ceiling),
         cmocka_unit_test(too_big_falls_back),
+        cmocka_unit_test(loading_has_a_budget),
         cmocka_unit_test(libc_names),
         cmocka_unit_test(vdso_names_come_from_ours),
         cmocka_unit_test(coreclr_gives_function_starts),

@@ -3,7 +3,7 @@
  *
  *     fake-library [--tmp DIR] [--result HRESULT] [--exit-after MS] [--no-mark] [--no-connect]
  *                  [--wrong-nonce] [--garbage] [--refuse TEXT] [--leave-after MS] [--version N.N.N]
- *                  [--cpu NS]
+ *                  [--cpu NS] [--undumpable]
  *
  * It prints "ready PID" when its port is open and "detach" when a reader's BYE asked for that.
  * Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method Fake.Work.Spin called by
@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -361,6 +362,8 @@ static void read_options(int argc, char **argv)
             options.no_connect = true;
         else if (!strcmp(o, "--wrong-nonce"))
             options.wrong_nonce = true;
+        else if (!strcmp(o, "--undumpable"))
+            (void)prctl(PR_SET_DUMPABLE, 0);
         else if (!strcmp(o, "--garbage"))
             options.garbage = true;
         else

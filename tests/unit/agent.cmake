@@ -6,3 +6,19 @@ target_compile_definitions(fake-library PRIVATE _GNU_SOURCE)
 target_compile_options(fake-library PRIVATE ${CLP_WARNINGS})
 target_link_libraries(fake-library PRIVATE clp_wire clp_base clp_core)
 
+
+clp_unit_test(test-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-profile-build.c
+              USES clp_agent)
+target_compile_definitions(test-profile-build PRIVATE CLP_VERSION="${PROJECT_VERSION}")
+clp_unit_test(test-place SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-place.c USES clp_agent)
+
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+foreach(class TestRecord TestEnds TestRefusals TestNoTarget TestPs TestPermission TestAgent)
+  string(REGEX REPLACE "^Test" "" name ${class})
+  string(TOLOWER ${name} name)
+  add_test(NAME integration-session-${name}
+    COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_session.py ${class})
+  set_tests_properties(integration-session-${name} PROPERTIES LABELS integration TIMEOUT 180
+    ENVIRONMENT
+    "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_SANITIZED=${CLP_SANITIZE}")
+endforeach()

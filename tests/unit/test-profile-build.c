@@ -1,0 +1,349 @@
+/* Records in, profile out: the records are made as the reader hands them over. */
+#include "tests/unit/clp-cmocka.h"
+
+#include "agent/profile_build.h"
+#include "pprof/model.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct clp_symbols *symbols;
+static struct clp_build *build;
+
+static int set_up(void **state)
+{
+    (void)state;
+    struct clp_build_config c = {.root_fd = -1,
+                                 .pid = getpid(),
+                                 .ns_pid = getpid(),
+                                 .main_binary = "/app/main",
+                                 .cpu_interval_ns = 10000000};
+    assert_int_equal(clp_symbols_new(NULL, &symbols), 0);
+    c.symbols = symbols;
+    return clp_build_new(&c, &build);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    build = clp_build_free(build);
+    symbols = clp_symbols_free(symbols);
+    return 0;
+}
+
+static void image(uint32_t id, uint16_t kind, const char *path)
+{
+    struct clp_rec_image rec = {.image_id = id,
+                                .kind = kind,
+                                .build_id_len = 2,
+                                .start = 0x1000,
+                                .end = 0x9000,
+                                .bias = 0x1000};
+    struct clp_reader_record r = {
+        .type = CLP_REC_IMAGE,
+        .image = {.rec = &rec, .build_id = (const uint8_t *)"\xab\x01", .path = path}};
+    clp_build_record(build, &r);
+}
+
+static void method(uint32_t id, const char *type, const char *name)
+{
+    struct clp_rec_method rec = {.method_id = id, .image_id = 1};
+    struct clp_reader_record r = {.type = CLP_REC_METHOD,
+                                  .method = {.rec = &rec,
+                                             .type = type,
+                                             .name = name,
+                                             .type_args = "",
+                                             .method_args = "",
+                                             .signature = ""}};
+    clp_build_record(build, &r);
+}
+
+static void body(uint32_t id, uint32_t method_id)
+{
+    struct clp_rec_body rec = {.body_id = id, .method_id = method_id, .start = 0x7000 * id};
+    struct clp_reader_record r = {.type = CLP_REC_BODY, .body = {.rec = &rec}};
+    clp_build_record(build, &r);
+}
+
+static void thread(uint32_t id, int32_t tid, uint32_t kind, const char *name)
+{
+    struct clp_rec_thread rec = {.thread_id = id, .tid = tid, .kind = kind};
+    struct clp_reader_record r = {.type = CLP_REC_THREAD, .thread = {.rec = &rec, .name = name}};
+    clp_build_record(build, &r);
+}
+
+static void sample(uint32_t thread_id, int64_t value, uint16_t flags, uint16_t count,
+                   const uint64_t *frames)
+{
+    struct clp_rec_sample rec = {.rec = {.count = count},
+                                 .value = value,
+                                 .thread_id = thread_id,
+                                 .kind = CLP_SAMPLE_CPU,
+                                 .flags = flags};
+    struct clp_reader_record r = {.type = CLP_REC_SAMPLE,
+                                  .sample = {.rec = &rec, .frames = frames}};
+    clp_build_record(build, &r);
+}
+
+#define M(body_id, offset) clp_frame_make(CLP_FRAME_MANAGED, (body_id), (offset))
+#define FRAMES(...)                                                                                \
+    CLP_ARRAY_LEN(((const uint64_t[]){__VA_ARGS__})), (const uint64_t[])                           \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+static struct clp_profile *finish(void)
+{
+    struct clp_build_window w = {.start_unix_ns = 1000, .duration_ns = 60};
+    struct clp_profile *p = NULL;
+    w.counters[CLP_CTR_PROCESS_CPU_NS] = 500;
+    w.counters[CLP_CTR_DROP_RING_FULL] = 3;
+    w.counters[CLP_CTR_THREADS] = 12;
+    assert_int_equal(clp_build_finish(build, &w, &p), 0);
+    return p;
+}
+
+static void add_labels(char *buf, const struct clp_profile *p, uint32_t labels)
+{
+    uint32_t n;
+    const struct clp_model_label *l = clp_model_labels(p, labels, &n);
+    for (uint32_t i = 0; i < n; i++) {
+        char *end = buf + strlen(buf);
+        if (l[i].str)
+            sprintf(end, " %s=%s", clp_model_text(p, l[i].key), clp_model_text(p, l[i].str));
+        else
+            sprintf(end, " %s=%lld", clp_model_text(p, l[i].key), (long long)l[i].num);
+    }
+}
+
+/* "30 Leaf;Root thread_id=7 thread_name=x", in the order of the profile. */
+static const char *describe(const struct clp_profile *p, uint32_t index)
+{
+    static char buf[2048];
+    uint32_t n, lines, at = index + 1; /* entry 0 is [other] */
+    const struct clp_model_sample *s = clp_model_sample(p, at);
+    const uint32_t *locations = clp_model_stack(p, s->stack, &n);
+    sprintf(buf, "%.0f ", p->values[at]);
+    for (uint32_t i = 0; i < n; i++) {
+        const struct clp_model_location *l = clp_model_location(p, locations[i]);
+        const struct clp_profile_line *line = clp_model_lines(p, l, &lines);
+        const struct clp_model_function *f = clp_model_function(p, line->function);
+        sprintf(buf + strlen(buf), "%s%s", i ? ";" : "", clp_model_text(p, f->name));
+    }
+    add_labels(buf, p, s->labels);
+    return buf;
+}
+
+static void define_app(void)
+{
+    image(1, CLP_IMAGE_MANAGED, "/app/App.dll");
+    method(1, "App.Program", "Main");
+    method(2, "App.Work", "Spin");
+    body(1, 1);
+    body(2, 2);
+    body(3, 2); /* the next tier of Spin */
+    thread(1, 70, CLP_THREAD_MANAGED, "worker");
+}
+
+static void tiers_and_addresses_of_a_method_are_one_sample(void **state)
+{
+    (void)state;
+    define_app();
+    sample(1, 10, 0, FRAMES(M(2, 4), M(1, 9)));
+    sample(1, 20, 0, FRAMES(M(3, 8), M(1, 30)));
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 1);
+    assert_string_equal(describe(p, 0),
+                        "30 App.Work.Spin;App.Program.Main thread_id=70 thread_name=worker");
+    clp_profile_free(p);
+}
+
+static void threads_and_gc_waits_are_apart(void **state)
+{
+    (void)state;
+    define_app();
+    thread(2, 71, CLP_THREAD_RUNTIME, "");
+    sample(1, 10, 0, FRAMES(M(2, 4)));
+    sample(2, 5, 0, FRAMES(M(2, 4)));
+    sample(1, 7, CLP_SAMPLE_GC_WAIT, FRAMES(M(2, 4)));
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 3);
+    assert_string_equal(describe(p, 1), "5 App.Work.Spin thread_id=71");
+    assert_string_equal(describe(p, 2), "7 App.Work.Spin thread_id=70 thread_name=worker wait=gc");
+    clp_profile_free(p);
+}
+
+/* The rest of a clock goes to the thread's last stack, also when that was in the window before. */
+static void samples_without_frames_follow_the_last_stack(void **state)
+{
+    (void)state;
+    define_app();
+    thread(2, 71, CLP_THREAD_MANAGED, "other");
+    sample(1, 10, 0, FRAMES(M(2, 4), M(1, 1)));
+    sample(1, 4, CLP_SAMPLE_NO_STACK,
+           FRAMES(clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_SIGNALS_BLOCKED, 0)));
+    sample(1, 3, 0, 0, NULL);
+    sample(2, 2, 0, 0, NULL);
+    struct clp_profile *p = finish();
+    assert_string_equal(describe(p, 0),
+                        "13 App.Work.Spin;App.Program.Main thread_id=70 thread_name=worker");
+    assert_string_equal(describe(p, 1), "4 [signals blocked] thread_id=70 thread_name=worker");
+    assert_string_equal(describe(p, 2),
+                        "2 [before the first sample] thread_id=71 thread_name=other");
+    clp_profile_free(p);
+    sample(1, 6, 0, 0, NULL);
+    p = finish();
+    assert_string_equal(describe(p, 0),
+                        "6 App.Work.Spin;App.Program.Main thread_id=70 thread_name=worker");
+    clp_profile_free(p);
+}
+
+static void words_for_threads_without_stacks(void **state)
+{
+    (void)state;
+    thread(1, 90, CLP_THREAD_NATIVE, "grpc \xc3\xa9");
+    thread(2, 0, CLP_THREAD_PROCESS, "");
+    uint64_t native = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_NATIVE_THREAD, 0);
+    sample(1, 10, CLP_SAMPLE_NO_STACK, FRAMES(native));
+    sample(2, 5, CLP_SAMPLE_NO_STACK,
+           FRAMES(clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_SHORT_LIVED, 0)));
+    struct clp_profile *p = finish();
+    assert_string_equal(describe(p, 0),
+                        "10 [native grpc \xc3\xa9] thread_id=90 thread_name=grpc \xc3\xa9");
+    assert_string_equal(describe(p, 1), "5 [short-lived threads]");
+    clp_profile_free(p);
+}
+
+/* A hostile target names what it never defined. */
+static void undefined_ids_are_unknown(void **state)
+{
+    (void)state;
+    sample(99, 1, 0,
+           FRAMES(M(50, 0), clp_frame_make(CLP_FRAME_NATIVE, 60, 7),
+                  clp_frame_make(CLP_FRAME_SPECIAL, 4000, 0),
+                  clp_frame_make(CLP_FRAME_UNKNOWN, 0, 0)));
+    body(51, 70); /* of a method that does not exist */
+    sample(99, 1, 0, FRAMES(M(51, 0)));
+    struct clp_profile *p = finish();
+    assert_string_equal(describe(p, 0), "1 [unknown];[unknown];[unknown];[unknown]");
+    assert_string_equal(describe(p, 1), "1 [unknown]");
+    assert_string_equal(p->comments[p->comment_count - 1], "agent_unknown_ids=5 count");
+    clp_profile_free(p);
+}
+
+static void an_image_without_a_file_still_has_a_name(void **state)
+{
+    (void)state;
+    image(1, CLP_IMAGE_MANAGED, "/app/App.dll");
+    image(2, CLP_IMAGE_ELF, "/no/where/libx.so");
+    sample(1, 1, 0,
+           FRAMES(clp_frame_make(CLP_FRAME_NATIVE, 2, 0x500),
+                  clp_frame_make(CLP_FRAME_NATIVE, 1, 0x500)));
+    struct clp_profile *p = finish();
+    assert_string_equal(describe(p, 0), "1 libx.so![unknown];App.dll![unknown]");
+    clp_profile_free(p);
+}
+
+static void mappings_begin_with_the_program(void **state)
+{
+    (void)state;
+    define_app();
+    sample(1, 10, 0, FRAMES(M(2, 4)));
+    struct clp_profile *p = finish();
+    assert_int_equal(p->mappings.len, 3); /* entry 0 is none */
+    assert_string_equal(clp_model_text(p, clp_model_mapping(p, 1)->filename), "/app/main");
+    const struct clp_model_mapping *app = clp_model_mapping(p, 2);
+    assert_string_equal(clp_model_text(p, app->filename), "/app/App.dll");
+    assert_string_equal(clp_model_text(p, app->build_id), "ab01");
+    assert_true(app->start == 0x1000 && app->limit == 0x9000);
+    assert_true(app->flags & CLP_MODEL_HAS_FUNCTIONS);
+    clp_profile_free(p);
+}
+
+static void comments_tell_totals_and_losses_of_the_window(void **state)
+{
+    (void)state;
+    char version[64];
+    struct clp_profile *p = finish();
+    snprintf(version, sizeof(version), "clrpulse %s", CLP_VERSION);
+    assert_string_equal(p->comments[0], version);
+    assert_string_equal(p->comments[1], "process_cpu=500 nanoseconds");
+    assert_string_equal(p->comments[2], "sampled_cpu=0 nanoseconds");
+    bool ring_full = false;
+    for (uint32_t i = 0; i < p->comment_count; i++) {
+        ring_full |= strcmp(p->comments[i], "drop_ring_full=3 count") == 0;
+        assert_null(strstr(p->comments[i], "drop_too_deep"));
+    }
+    assert_true(ring_full);
+    clp_profile_free(p);
+    p = finish(); /* the same counters again: nothing happened since; states stay */
+    assert_string_equal(p->comments[1], "process_cpu=0 nanoseconds");
+    bool threads = false;
+    for (uint32_t i = 0; i < p->comment_count; i++) {
+        assert_null(strstr(p->comments[i], "drop_ring_full"));
+        threads |= strcmp(p->comments[i], "threads=12 count") == 0;
+    }
+    assert_true(threads);
+    clp_profile_free(p);
+}
+
+static void a_renamed_thread_has_its_new_name(void **state)
+{
+    (void)state;
+    define_app();
+    sample(1, 10, 0, FRAMES(M(2, 4)));
+    thread(1, 70, CLP_THREAD_MANAGED, "renamed");
+    sample(1, 20, 0, FRAMES(M(2, 4)));
+    struct clp_profile *p = finish();
+    assert_string_equal(describe(p, 0), "10 App.Work.Spin thread_id=70 thread_name=worker");
+    assert_string_equal(describe(p, 1), "20 App.Work.Spin thread_id=70 thread_name=renamed");
+    clp_profile_free(p);
+}
+
+/* Far more threads and methods than the ceilings allow: bounded, totals kept, losses told. */
+static void ceilings_hold(void **state)
+{
+    (void)state;
+    char name[32];
+    define_app();
+    for (uint32_t i = 2; i < 3 * CLP_BUILD_THREADS_MAX; i++) {
+        snprintf(name, sizeof(name), "t%u", i);
+        thread(i, 0x3fffff00, CLP_THREAD_MANAGED, name); /* no such thread lives */
+        sample(i, 1, 0, FRAMES(M(2, 4)));
+    }
+    static char longer[1001];
+    memset(longer, 'x', 1000);
+    for (uint32_t i = 10; i < CLP_BUILD_DEFINITIONS_BYTES / 500; i++)
+        method(i, "App.T", longer);
+    struct clp_profile *p = finish();
+    assert_float_equal(clp_profile_total(p, 0), 3 * CLP_BUILD_THREADS_MAX - 2, 0);
+    bool refused = false, forgotten = false;
+    for (uint32_t i = 0; i < p->comment_count; i++) {
+        refused |= strncmp(p->comments[i], "agent_definitions_refused=", 26) == 0;
+        forgotten |= strncmp(p->comments[i], "agent_threads_forgotten=", 24) == 0;
+    }
+    assert_true(refused);
+    assert_true(forgotten);
+    clp_profile_free(p);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(tiers_and_addresses_of_a_method_are_one_sample),
+        T(threads_and_gc_waits_are_apart),
+        T(samples_without_frames_follow_the_last_stack),
+        T(words_for_threads_without_stacks),
+        T(undefined_ids_are_unknown),
+        T(an_image_without_a_file_still_has_a_name),
+        T(mappings_begin_with_the_program),
+        T(comments_tell_totals_and_losses_of_the_window),
+        T(a_renamed_thread_has_its_new_name),
+        T(ceilings_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,8 +1,8 @@
 /* Memory taken straight from the kernel, for code that must not touch the target's heap.
  *
- * An arena grows by mmap in chunks up to a ceiling that is set once; beyond it an allocation answers
- * NULL and counts.  Nothing is freed one by one.  Not thread-safe; not signal-safe (mmap). Chunks
- * are MADV_DONTFORK: a forked child does not inherit them. */
+ * An arena grows by mmap in chunks up to a ceiling that is set once; beyond it an allocation
+ * answers NULL and counts.  Nothing is freed one by one.  Not thread-safe; not signal-safe (mmap).
+ * Chunks are MADV_DONTFORK: a forked child does not inherit them. */
 #ifndef CLP_BASE_CORE_ARENA_H
 #define CLP_BASE_CORE_ARENA_H
 

@@ -1,4 +1,5 @@
-/* The smallest common ground: attributes and helpers that every layer may use, also inside a target.
+/* The smallest common ground: attributes and helpers that every layer may use, also inside a
+ * target.
  *
  * base/core allocates nothing from the heap, takes no lock, keeps no TLS and calls nothing of libc
  * beyond memcpy/memset/memcmp/strlen, so all of it may run inside a profiled process.  Whether a

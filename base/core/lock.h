@@ -1,7 +1,7 @@
 /* A leaf lock for tables inside a target: a futex mutex of one word, no owner, no TLS.
  *
- * Rules: never held across a call into the runtime (two of four measured runs deadlocked otherwise),
- * never taken in a signal handler, held for a bounded number of steps. */
+ * Rules: never held across a call into the runtime (two of four measured runs deadlocked
+ * otherwise), never taken in a signal handler, held for a bounded number of steps. */
 #ifndef CLP_BASE_CORE_LOCK_H
 #define CLP_BASE_CORE_LOCK_H
 

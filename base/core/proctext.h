@@ -29,7 +29,8 @@ struct clp_proc_stat {
     int32_t ppid;
     uint64_t utime_ticks, stime_ticks;
     uint64_t num_threads;
-    uint64_t start_ticks; /* field 22: since boot, in clock ticks; the key of the diagnostics socket */
+    uint64_t
+        start_ticks; /* field 22: since boot, in clock ticks; the key of the diagnostics socket */
 };
 
 /* Parses /proc/PID/stat (or task/TID/stat). The command may contain any byte, so the fields are

@@ -1,5 +1,5 @@
-/* Runs a fuzz target over the files of a corpus: the same entry point as libFuzzer, without it, so that
- * every build replays the corpora. */
+/* Runs a fuzz target over the files of a corpus: the same entry point as libFuzzer, without it, so
+ * that every build replays the corpora. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

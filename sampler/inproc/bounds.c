@@ -129,6 +129,7 @@ bool clp_bounds_own(uint64_t *ret_low, uint64_t *ret_high)
     if (r == 0)
         r = pthread_attr_getguardsize(&attr, &guard);
     (void)pthread_attr_destroy(&attr);
+    /* Whether the guard is part of the size differs between versions of libc: above it in any case. */
     uint64_t low = (uint64_t)(uintptr_t)addr + guard, high = (uint64_t)(uintptr_t)addr + size;
     if (r != 0 || low >= tcb || tcb > high)
         return false; /* the control block must lie inside: else this is not libc's usual stack */

@@ -14,6 +14,7 @@ static struct {
     struct clp_old_action places[OLD_PLACES];
     struct sigaction old; /* to be restored */
     unsigned used;
+    bool installed;     /* between install and uninstall */
     bool left_in_chain; /* somebody saved our handler as theirs and chains to it */
 } state;
 
@@ -70,25 +71,31 @@ int clp_signal_install(void)
         return -errno;
     if (is_ours(&now)) {
         state.left_in_chain = false;
+        state.installed = true;
         return 0;
     }
     /* Whoever took the signal from us after the last install calls us: installing again on top of
      * them would make a circle. */
-    if (state.left_in_chain && !same_action(&now, &state.old))
+    if (state.installed || (state.left_in_chain && !same_action(&now, &state.old))) {
+        state.installed = true;
         return 0;
+    }
     if (now.sa_flags & (int)SA_RESETHAND)
         return -EOPNOTSUPP; /* would drop us after one signal */
     r = replace(sig, &now);
-    if (r == 0)
-        state.left_in_chain = false;
-    return r;
+    if (r < 0)
+        return r;
+    state.left_in_chain = false;
+    state.installed = true;
+    return 0;
 }
 
 void clp_signal_uninstall(void)
 {
     struct sigaction now;
-    if (!state.used || state.left_in_chain || sigaction(SIGRTMIN, NULL, &now) < 0)
+    if (!state.installed || sigaction(SIGRTMIN, NULL, &now) < 0)
         return;
+    state.installed = false;
     if (!is_ours(&now)) {
         state.left_in_chain = !same_action(&now, &state.old);
         return;

@@ -12,7 +12,7 @@ int64_t clp_tasks_stamp(void);
 
 /* Calls `task` for every thread; a thread that starts or ends meanwhile may be missed. 0 or -errno.
  * About 0.5 us a thread. */
-int clp_tasks_list(void (*task)(void *user, int32_t tid), void *user) CLP_MUST_USE;
+int clp_tasks_list(void (*task)(void *user, int32_t tid), void *user);
 
 /* The kernel's name of a thread, without its newline. 0 or -errno. About 7 us. */
 int clp_tasks_comm(int32_t tid, char ret[CLP_TASK_COMM_BYTES]) CLP_MUST_USE;

@@ -308,7 +308,8 @@ static bool is_stale(const struct clp_record *r, uint64_t clr_thread, const stru
         return false;
     if (r->key_clr && r->key_clr != clr_thread)
         return true;
-    return self->clock_ns < CLP_MAX(r->pub.seen_ns, r->final_ns);
+    uint64_t seen = CLP_MAX(r->pub.seen_ns, r->final_ns); /* before the clock: the loop raises it */
+    return clp_clock_self_ns() < seen;
 }
 
 static void set_bounds(struct clp_record *r, uint64_t low, uint64_t high)

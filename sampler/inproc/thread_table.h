@@ -46,14 +46,14 @@ struct clp_record {
     uint64_t idle_limit_ns; /* how long an idle thread keeps its timer when timers are plentiful */
     uint64_t timer_lost_ns; /* when the timer was taken away; 0 never had one */
     uint64_t rearmed_ns;    /* when the loop last armed it */
-    uint64_t emitted_at_ns; /* last emission of time without stacks */
+    uint64_t counted_at_ns; /* when accounted_ns last rose, or the timer was armed */
     uint64_t ended_at_pass;
     uint64_t fs_base;     /* of a capture without bounds */
-    uint32_t listed;      /* number of the listing that last showed it */
     bool fresh;           /* not yet looked at: kind and name are to be found */
     bool sampled;         /* had a sample: time may go to its last stack */
     bool waits_for_timer; /* refused by the quota */
     bool unsignalled;     /* blocks the signal, or is a kernel worker: never gets a timer */
+    bool seen_blocked;    /* had the signal blocked when its sample was overdue */
     bool managed_name;
     bool replaced; /* another thread has its tid */
     bool bounds_wanted;

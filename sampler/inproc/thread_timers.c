@@ -65,7 +65,7 @@ static int make_timer(struct clp_record *r, uint64_t ns)
 void clp_table_arm_new(struct clp_record *r, uint64_t clock_ns)
 {
     r->timed_from_ns = clock_ns;
-    r->rearmed_ns = r->made_at_ns;
+    r->rearmed_ns = r->counted_at_ns = r->made_at_ns;
     if (make_timer(r, clp_record_first_expiry(r)) == -EAGAIN)
         r->timed_from_ns = 0;
 }
@@ -73,7 +73,7 @@ void clp_table_arm_new(struct clp_record *r, uint64_t clock_ns)
 bool clp_record_give_timer(struct clp_record *r, uint64_t clock_ns, uint64_t now_ns, uint64_t ns)
 {
     r->timed_from_ns = clock_ns;
-    r->rearmed_ns = now_ns;
+    r->rearmed_ns = r->counted_at_ns = now_ns;
     int err = make_timer(r, ns);
     r->waits_for_timer = err == -EAGAIN;
     return err != -EAGAIN;

@@ -25,6 +25,7 @@
 #define IDLE_LIMIT_NS (10 * CLP_NSEC_PER_SEC)
 #define IDLE_LIMIT_MAX_NS (300 * CLP_NSEC_PER_SEC)
 #define BLOCKED_AFTER 3 /* intervals without a sample */
+#define LOOKS_A_PASS 8u /* 20 us each */
 #define BOUNDS_EVERY_NS (20 * CLP_NSEC_PER_MSEC)
 #define BOUNDS_AT_ONCE 64u
 #define SHORT_LIVED_MIN_NS CLP_NSEC_PER_MSEC
@@ -37,12 +38,12 @@ static struct {
     bool native_stacks;
     uint64_t unit_ns; /* the interval, or the kernel's tick if that is longer */
     uint64_t pass;
-    uint32_t listing; /* number of the last complete one */
     int64_t stamp;
     uint64_t listed_at_ns, quota_at_ns, bounds_at_ns, short_at_ns;
     uint64_t process_start_ns; /* process clock at the baseline */
     uint64_t emitted_ns;       /* all CPU time given out since the baseline */
     uint64_t refused;          /* times a thread was left without a timer */
+    uint32_t looks_left;       /* at signal masks, in this pass */
 } state;
 
 /* Native threads that the runtime makes for itself, by the kernel's 15 bytes of their names
@@ -114,13 +115,39 @@ static bool wants_stacks(const struct clp_record *r)
     return clp_record_wants_stacks(r, state.native_stacks);
 }
 
+/* Did the thread keep the signal blocked since its last sample? Either a pass has seen it, or the
+ * thread ran nearly all the time: then each tick found it and an expired timer would have struck. A
+ * thread that shares its CPU may be missed by many ticks in a row (64 ms of CPU time were seen on
+ * two CPUs with nine busy threads); such time belongs to the sample that follows. */
+static bool was_blocked(const struct clp_record *r, uint64_t cpu_ns, uint64_t time_ns)
+{
+    uint64_t wall = time_ns > r->counted_at_ns ? time_ns - r->counted_at_ns : 0;
+    return r->seen_blocked || cpu_ns / 3 * 4 >= wall;
+}
+
 /* The part of the time since the last sample for which a timer ran and should have struck: all
  * beyond three intervals. Time before the timer was armed does not count. */
-static uint64_t blocked_part(const struct clp_record *r, uint64_t clock_ns, uint32_t lost)
+static uint64_t overdue_part(const struct clp_record *r, uint64_t clock_ns, uint32_t lost)
 {
     uint64_t from = CLP_MAX(r->pub.accounted_ns, r->timed_from_ns);
     uint64_t cap = BLOCKED_AFTER * state.unit_ns * (1 + (uint64_t)lost);
     return clock_ns > from + cap ? clock_ns - from - cap : 0;
+}
+
+static uint64_t blocked_part(const struct clp_record *r, uint64_t clock_ns, uint64_t time_ns,
+                             uint32_t lost)
+{
+    uint64_t overdue = overdue_part(r, clock_ns, lost);
+    uint64_t from = CLP_MAX(r->pub.accounted_ns, r->timed_from_ns);
+    return overdue && was_blocked(r, clock_ns - from, time_ns) ? overdue : 0;
+}
+
+/* Everything up to this clock reading has been given out. */
+static void count_up_to(struct clp_record *r, uint64_t clock_ns, uint64_t time_ns)
+{
+    r->pub.accounted_ns = clock_ns;
+    r->counted_at_ns = time_ns;
+    r->seen_blocked = false;
 }
 
 /* Time for which there is no new stack, in the order of what is known about it. */
@@ -143,9 +170,8 @@ static void emit_residual(struct clp_record *r, uint64_t now_ns)
     enum clp_special kind = residual_kind(r);
     uint64_t blocked = 0;
     if (kind != CLP_SPECIAL_NATIVE_THREAD && clp_record_has_timer(r))
-        blocked = blocked_part(r, clock, 0);
-    r->pub.accounted_ns = clock;
-    r->emitted_at_ns = now_ns;
+        blocked = blocked_part(r, clock, now_ns, 0);
+    count_up_to(r, clock, now_ns);
     emit(&r->pub, CLP_SPECIAL_SIGNALS_BLOCKED, blocked, now_ns);
     emit(&r->pub, kind, all - blocked, now_ns);
 }
@@ -225,7 +251,6 @@ static void see_task(void *user, int32_t tid)
     clp_unlock(&clp_thread_table.lock);
     if (!r)
         return;
-    r->listed = state.listing;
     if (!r->managed_name && clp_clock_monotonic_ns() - r->made_at_ns < NAME_SETTLES_NS)
         r->fresh = true;
 }
@@ -242,19 +267,14 @@ static void end_record(struct clp_record *r)
     atomic_store(&r->state, CLP_RECORD_ENDED);
 }
 
+/* Finds new threads. Says nothing about ended ones: the kernel's walk may stop early when the
+ * thread at its cursor ends, so a thread that is not listed may well be alive. Their clocks tell.
+ */
 static void list_tasks(uint64_t now_ns)
 {
-    uint64_t began = clp_clock_monotonic_ns();
     state.stamp = clp_tasks_stamp();
     state.listed_at_ns = now_ns;
-    state.listing++;
-    if (clp_tasks_list(see_task, NULL) < 0)
-        return; /* ended threads are still found by their clocks */
-    for (uint32_t i = 0; i < record_count(); i++) {
-        struct clp_record *r = record(i);
-        if (r && is_live(r) && r->listed != state.listing && r->made_at_ns < began)
-            end_record(r);
-    }
+    (void)clp_tasks_list(see_task, NULL);
 }
 
 static void list_if_due(uint64_t now_ns)
@@ -279,6 +299,21 @@ static void retire_ended(uint64_t now_ns)
 
 /* ---- clocks and timers ---- */
 
+/* A signal may also be lost (disabled for a moment, re-entered): then the timer is armed again.
+ * While the signal is blocked this changes nothing. */
+static void look_at_overdue(struct clp_record *r, uint64_t now_ns)
+{
+    uint64_t mask;
+    if (!r->seen_blocked && state.looks_left) {
+        state.looks_left--;
+        r->seen_blocked = clp_tasks_blocked(r->pub.tid, &mask) == 0 && mask >> (SIGRTMIN - 1) & 1;
+    }
+    if (now_ns - r->rearmed_ns > ACTIVE_NS) {
+        r->rearmed_ns = now_ns;
+        (void)clp_timer_arm(atomic_load(&clp_table_slot(r)->timer_id), 1);
+    }
+}
+
 /* A thread that used CPU between two passes without a timer had a burst that nobody saw: sampled at
  * once, and its timer is kept longer after each such burst. */
 static void tend_active(struct clp_record *r, uint64_t now_ns)
@@ -286,12 +321,8 @@ static void tend_active(struct clp_record *r, uint64_t now_ns)
     uint64_t clock = r->pub.seen_ns;
     bool waited = r->waits_for_timer;
     if (clp_record_has_timer(r)) {
-        /* A signal may be lost (disabled for a moment, re-entered): a timer that is long overdue is
-         * armed again. While the signal is blocked this changes nothing. */
-        if (blocked_part(r, clock, 1) && now_ns - r->rearmed_ns > ACTIVE_NS) {
-            r->rearmed_ns = now_ns;
-            (void)clp_timer_arm(atomic_load(&clp_table_slot(r)->timer_id), 1);
-        }
+        if (overdue_part(r, clock, 0))
+            look_at_overdue(r, now_ns);
         return;
     }
     if (r->timer_lost_ns && !waited)
@@ -314,7 +345,7 @@ static void tend_timer(struct clp_record *r, bool moved, uint64_t now_ns)
 {
     if (!wants_stacks(r)) {
         clp_record_take_timer(r, now_ns);
-        if (now_ns - r->emitted_at_ns >= EMIT_EVERY_NS)
+        if (now_ns - r->counted_at_ns >= EMIT_EVERY_NS)
             emit_residual(r, now_ns);
     } else if (moved) {
         tend_active(r, now_ns);
@@ -446,8 +477,9 @@ static void take_baseline(uint64_t now_ns)
         struct clp_record *r = record(i);
         if (!r)
             continue;
-        r->pub.accounted_ns = r->timed_from_ns = r->pub.seen_ns;
-        r->pub.moved_at_ns = r->emitted_at_ns = now_ns;
+        count_up_to(r, r->pub.seen_ns, now_ns);
+        r->timed_from_ns = r->pub.seen_ns;
+        r->pub.moved_at_ns = now_ns;
         r->sampled = r->waits_for_timer = false;
     }
     state.process_start_ns = clp_clock_process_ns();
@@ -543,6 +575,7 @@ uint64_t clp_threads_scan(uint64_t now_ns)
         return SCAN_MAX_NS;
     uint64_t began = clp_clock_self_ns();
     state.pass++;
+    state.looks_left = LOOKS_A_PASS;
     retire_ended(now_ns);
     refresh_quota(now_ns);
     give_back_excess(now_ns);
@@ -600,8 +633,8 @@ struct clp_thread *clp_threads_account(const struct clp_capture *c, uint64_t *re
     if (c->thread_cpu_ns <= r->pub.accounted_ns)
         return &r->pub; /* its time went out with a flush meanwhile */
     uint64_t all = c->thread_cpu_ns - r->pub.accounted_ns;
-    uint64_t blocked = blocked_part(r, c->thread_cpu_ns, c->lost);
-    r->pub.accounted_ns = c->thread_cpu_ns;
+    uint64_t blocked = blocked_part(r, c->thread_cpu_ns, c->time_ns, c->lost);
+    count_up_to(r, c->thread_cpu_ns, c->time_ns);
     r->pub.seen_ns = CLP_MAX(r->pub.seen_ns, c->thread_cpu_ns);
     emit(&r->pub, CLP_SPECIAL_SIGNALS_BLOCKED, blocked, c->time_ns);
     *ret_value = all - blocked;

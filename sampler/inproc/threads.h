@@ -57,8 +57,8 @@ void clp_threads_stop(void);
  * Drain the capture ring before it: an ended thread's captures are accepted until the next pass. */
 uint64_t clp_threads_scan(uint64_t now_ns);
 
-/* CPU time since the last sample of the capture's thread, split: *ret_value for its stack, the part
- * beyond three intervals goes to the sink as SIGNALS_BLOCKED. NULL when the thread is unknown
+/* CPU time since the last sample of the capture's thread, split: *ret_value for its stack; the part
+ * beyond three intervals goes to the sink as SIGNALS_BLOCKED if the thread kept the signal blocked. NULL when the thread is unknown
  * (slot reused). Also teaches the stack bounds for CLP_CAPTURE_NO_BOUNDS (then *ret_value = 0: not a
  * sample, the time stays with the next one). */
 struct clp_thread *clp_threads_account(const struct clp_capture *c, uint64_t *ret_value);

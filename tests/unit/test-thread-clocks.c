@@ -1,0 +1,238 @@
+#include "tests/unit/clp-cmocka.h"
+
+#include "sampler/inproc/clock.h"
+#include "tests/unit/capture-harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+/* The sums of what is given out equal the clocks: per thread and for the process. Real timers, real
+ * signals; the machine may be loaded, so rates are not tested, only what must hold under any load.
+ */
+
+#define INTERVAL (10 * CLP_NSEC_PER_MSEC)
+
+static void assert_within(uint64_t got, uint64_t want, double share, uint64_t slack_ns)
+{
+    double off = (double)got - (double)want;
+    double limit = (double)want * share + (double)slack_ns;
+    if (off <= limit && off >= -limit)
+        return;
+    harness_print();
+    fail_msg("got %.3f ms, want %.3f ms within %.3f", (double)got / 1e6, (double)want / 1e6,
+             limit / 1e6);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    harness_reset_sums();
+    return 0;
+}
+
+/* Busy threads, a bursty one, a sleeper and this thread, which is the loop. */
+static void sums_equal_the_clocks(void **state)
+{
+    (void)state;
+    struct harness_burner b[5] = {0};
+    b[3].on_ns = 20 * CLP_NSEC_PER_MSEC;
+    b[3].off_ns = 30 * CLP_NSEC_PER_MSEC;
+    b[4].on_ns = 10000;
+    b[4].off_ns = 3 * CLP_NSEC_PER_SEC;
+    for (int i = 0; i < 5; i++)
+        harness_burn_start(&b[i], 0x1000 + (uint64_t)i);
+    uint64_t before[5], after[5], p0, p1;
+    harness_start(INTERVAL, false);
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(clp_clock_thread_ns(b[i].tid, &before[i]), 0);
+    p0 = clp_clock_process_ns();
+    harness_loop(3 * CLP_NSEC_PER_SEC);
+    harness_flush();
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(clp_clock_thread_ns(b[i].tid, &after[i]), 0);
+    p1 = clp_clock_process_ns();
+    harness_stop();
+
+    for (int i = 0; i < 5; i++) {
+        const struct harness_sum *s = harness_by_tid(b[i].tid);
+        uint64_t used = after[i] - before[i];
+        assert_within(harness_total(s), used, 0.015, CLP_NSEC_PER_MSEC);
+        if (i > 3)
+            continue;
+        assert_non_null(s);
+        assert_int_equal(s->kind, CLP_THREAD_MANAGED);
+        assert_true(s->samples >= 3);
+        assert_int_equal(s->other_stack, 0);
+        assert_int_equal(s->without_bounds, 0); /* each told its own bounds */
+        assert_true(s->stack_bytes / s->samples >= 64);
+        /* Nearly all of it has a stack. */
+        assert_within(s->stacks_ns + s->special_ns[CLP_SPECIAL_NONE], used, 0.1,
+                      20 * CLP_NSEC_PER_MSEC);
+        assert_true(s->special_ns[CLP_SPECIAL_SIGNALS_BLOCKED] <= used / 20);
+    }
+    assert_within(harness_all(), p1 - p0, 0.01, 2 * CLP_NSEC_PER_MSEC);
+    const struct harness_sum *ours = harness_by_kind(CLP_THREAD_OURS);
+    assert_non_null(ours);
+    assert_true(ours->special_ns[CLP_SPECIAL_NATIVE_THREAD] == harness_total(ours));
+    const struct harness_sum *rest = harness_by_kind(CLP_THREAD_PROCESS);
+    assert_true(harness_total(rest) < (p1 - p0) / 100 + CLP_NSEC_PER_MSEC);
+    for (int i = 0; i < 5; i++)
+        harness_burn_stop(&b[i]);
+}
+
+/* Samples come at the pace that was asked for, plus half a tick of the kernel on average: CPU
+ * timers expire on the tick, and on a loaded machine ticks miss the thread. The jitter itself is
+ * measured in test-capture-ring. */
+static void samples_keep_the_pace(void **state)
+{
+    (void)state;
+    struct harness_burner b = {0};
+    harness_start(INTERVAL, false);
+    harness_burn_start(&b, 0x2000);
+    harness_loop(2 * CLP_NSEC_PER_SEC);
+    harness_stop();
+    const struct harness_sum *s = harness_by_tid(b.tid);
+    harness_burn_stop(&b);
+    assert_non_null(s);
+    assert_true(s->samples > 10);
+    double mean = (double)s->stacks_ns / s->samples;
+    assert_true(mean > (double)INTERVAL * 0.9 && mean < (double)INTERVAL * 2.5);
+}
+
+/* Threads that were there before: their bounds are learnt from their first capture. */
+static void older_threads_teach_their_bounds(void **state)
+{
+    (void)state;
+    struct harness_burner b[3] = {0};
+    for (int i = 0; i < 3; i++)
+        harness_burn_start(&b[i], 0);
+    for (int i = 0; i < 3; i++)
+        clp_threads_assigned(0x3000 + (uint64_t)i, b[i].tid); /* as an enumeration does */
+    harness_start(INTERVAL, false);
+    harness_loop(CLP_NSEC_PER_SEC);
+    harness_stop();
+    for (int i = 0; i < 3; i++) {
+        const struct harness_sum *s = harness_by_tid(b[i].tid);
+        assert_non_null(s);
+        assert_int_equal(s->kind, CLP_THREAD_MANAGED);
+        assert_in_range(s->without_bounds, 1, 5);
+        assert_true(s->samples >= 3);
+        assert_int_equal(s->other_stack, 0);
+        assert_in_range(s->stack_bytes / s->samples, 64, 64 << 10);
+        clp_threads_destroyed(0x3000 + (uint64_t)i);
+        harness_burn_stop(&b[i]);
+    }
+}
+
+/* The main thread has the kernel's stack. */
+static void the_main_thread_is_sampled(void **state)
+{
+    (void)state;
+    clp_threads_assigned(0x4000, harness_tid());
+    harness_start(INTERVAL, false);
+    /* This thread is also the loop; it burns between its rounds. */
+    uint64_t before = clp_clock_self_ns();
+    for (int i = 0; i < 20; i++) {
+        harness_spin(20 * CLP_NSEC_PER_MSEC);
+        harness_loop(CLP_NSEC_PER_MSEC);
+    }
+    harness_flush();
+    uint64_t used = clp_clock_self_ns() - before;
+    harness_stop();
+    const struct harness_sum *s = harness_by_tid(getpid());
+    assert_non_null(s);
+    assert_true(s->samples >= 5);
+    assert_int_equal(s->other_stack, 0);
+    assert_true(s->stack_bytes / s->samples >= 256);
+    assert_within(harness_total(s), used, 0.015, CLP_NSEC_PER_MSEC);
+    clp_threads_destroyed(0x4000);
+}
+
+/* A foreign thread has its time under its kernel name, without a signal, unless asked for. */
+static void native_threads_have_their_clock(void **state)
+{
+    (void)state;
+    struct harness_burner b = {0};
+    prctl(PR_SET_NAME, "foreign-pool", 0, 0, 0);
+    harness_burn_start(&b, 0);
+    prctl(PR_SET_NAME, "test-thread-clo", 0, 0, 0);
+    uint64_t before, after;
+    harness_start(INTERVAL, false);
+    assert_int_equal(clp_clock_thread_ns(b.tid, &before), 0);
+    harness_loop(CLP_NSEC_PER_SEC);
+    assert_int_equal(clp_threads_timers(), 0);
+    harness_flush();
+    assert_int_equal(clp_clock_thread_ns(b.tid, &after), 0);
+    const struct harness_sum *s = harness_by_tid(b.tid);
+    assert_non_null(s);
+    assert_int_equal(s->kind, CLP_THREAD_NATIVE);
+    assert_string_equal(s->name, "foreign-pool");
+    assert_int_equal(s->samples, 0);
+    assert_int_equal(s->special_ns[CLP_SPECIAL_NATIVE_THREAD], harness_total(s));
+    assert_within(harness_total(s), after - before, 0.015, CLP_NSEC_PER_MSEC);
+
+    clp_threads_start(INTERVAL, true); /* only the settings change */
+    harness_loop(CLP_NSEC_PER_SEC);
+    assert_true(clp_threads_timers() >= 1);
+    harness_flush();
+    uint64_t end;
+    assert_int_equal(clp_clock_thread_ns(b.tid, &end), 0);
+    assert_true(s->samples >= 3);
+    assert_within(harness_total(s), end - before, 0.015, CLP_NSEC_PER_MSEC);
+    harness_stop();
+    harness_burn_stop(&b);
+}
+
+static void *burn_masked(void *arg)
+{
+    struct harness_burner *b = arg;
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGRTMIN);
+    b->tid = harness_tid();
+    clp_threads_assigned(b->clr, b->tid);
+    harness_spin(50 * CLP_NSEC_PER_MSEC);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    harness_spin(300 * CLP_NSEC_PER_MSEC);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    harness_spin(50 * CLP_NSEC_PER_MSEC);
+    while (!b->stop)
+        usleep(1000);
+    b->cpu_ns = clp_clock_self_ns();
+    clp_threads_destroyed(b->clr);
+    return NULL;
+}
+
+/* One sample of at most three intervals stands for a long masked stretch; the rest says why. */
+static void blocked_signals_are_told(void **state)
+{
+    (void)state;
+    struct harness_burner b = {.clr = 0x5000};
+    harness_start(INTERVAL, false);
+    assert_int_equal(pthread_create(&b.thread, NULL, burn_masked, &b), 0);
+    harness_loop(CLP_NSEC_PER_SEC);
+    harness_burn_stop(&b);
+    harness_loop(300 * CLP_NSEC_PER_MSEC);
+    harness_stop();
+    const struct harness_sum *s = harness_by_tid(b.tid);
+    assert_non_null(s);
+    assert_within(harness_total(s), b.cpu_ns, 0.015, CLP_NSEC_PER_MSEC);
+    assert_within(s->special_ns[CLP_SPECIAL_SIGNALS_BLOCKED], 275 * CLP_NSEC_PER_MSEC, 0,
+                  35 * CLP_NSEC_PER_MSEC);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(sums_equal_the_clocks, set_up),
+        cmocka_unit_test_setup(samples_keep_the_pace, set_up),
+        cmocka_unit_test_setup(older_threads_teach_their_bounds, set_up),
+        cmocka_unit_test_setup(the_main_thread_is_sampled, set_up),
+        cmocka_unit_test_setup(native_threads_have_their_clock, set_up),
+        cmocka_unit_test_setup(blocked_signals_are_told, set_up),
+    };
+    harness_init();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

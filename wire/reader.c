@@ -18,7 +18,7 @@ struct clp_reader {
     uint64_t end;  /* head at the last poll */
     const char *error;
     size_t text_used;
-    uint64_t record[CLP_WIRE_RECORD_MAX_BYTES / 8]; /* the copy that is checked and shown */
+    union clp_rec_any record; /* the copy that is checked and shown */
     char text[TEXT_BYTES];
 };
 
@@ -80,9 +80,9 @@ static int copy_record(struct clp_reader *r, struct clp_rec *ret)
     *ret = rec;
     if (rec.type == CLP_REC_PAD)
         return 0;
-    memcpy(r->record, r->data + at, rec.size);
+    memcpy(r->record.bytes, r->data + at, rec.size);
     __asm__ volatile("" ::: "memory"); /* no second look at the ring */
-    memcpy(r->record, &rec, sizeof(rec));
+    r->record.rec = rec;
     return 1;
 }
 
@@ -102,8 +102,7 @@ struct tail {
 
 static struct tail tail_after(const struct clp_reader *r, size_t fixed_bytes)
 {
-    const struct clp_rec *rec = (const struct clp_rec *)r->record;
-    return (struct tail){(const uint8_t *)r->record + fixed_bytes, rec->size - fixed_bytes};
+    return (struct tail){r->record.bytes + fixed_bytes, r->record.rec.size - fixed_bytes};
 }
 
 static const uint8_t *take(struct tail *t, size_t n)
@@ -144,7 +143,7 @@ static bool id_ok(uint32_t id)
 
 static int check_image(struct clp_reader *r, struct clp_reader_record *ret)
 {
-    const struct clp_rec_image *rec = (const void *)r->record;
+    const struct clp_rec_image *rec = &r->record.image;
     if (rec->rec.size < sizeof(*rec) || !id_ok(rec->image_id) || rec->kind < CLP_IMAGE_ELF ||
         rec->kind > CLP_IMAGE_VDSO || rec->build_id_len > CLP_WIRE_BUILD_ID_MAX ||
         rec->start > rec->end)
@@ -158,7 +157,7 @@ static int check_image(struct clp_reader *r, struct clp_reader_record *ret)
 
 static int check_method(struct clp_reader *r, struct clp_reader_record *ret)
 {
-    const struct clp_rec_method *rec = (const void *)r->record;
+    const struct clp_rec_method *rec = &r->record.method;
     if (rec->rec.size < sizeof(*rec) || !id_ok(rec->method_id) || rec->image_id > CLP_WIRE_ID_MAX)
         return bad(r, "malformed method");
     struct tail t = tail_after(r, sizeof(*rec));
@@ -177,7 +176,7 @@ static int check_method(struct clp_reader *r, struct clp_reader_record *ret)
 
 static int check_body(struct clp_reader *r, struct clp_reader_record *ret)
 {
-    const struct clp_rec_body *rec = (const void *)r->record;
+    const struct clp_rec_body *rec = &r->record.body;
     if (rec->rec.size != sizeof(*rec) || !id_ok(rec->body_id) || !id_ok(rec->method_id) ||
         rec->start + rec->code_bytes < rec->start)
         return bad(r, "malformed code body");
@@ -187,7 +186,7 @@ static int check_body(struct clp_reader *r, struct clp_reader_record *ret)
 
 static int check_thread(struct clp_reader *r, struct clp_reader_record *ret)
 {
-    const struct clp_rec_thread *rec = (const void *)r->record;
+    const struct clp_rec_thread *rec = &r->record.thread;
     if (rec->rec.size < sizeof(*rec) || rec->thread_id == 0 || rec->kind < CLP_THREAD_MANAGED ||
         rec->kind > CLP_THREAD_PROCESS)
         return bad(r, "malformed thread");
@@ -215,7 +214,7 @@ static bool frame_ok(uint64_t frame)
 
 static int check_sample(struct clp_reader *r, struct clp_reader_record *ret)
 {
-    const struct clp_rec_sample *rec = (const void *)r->record;
+    const struct clp_rec_sample *rec = &r->record.sample;
     if (rec->rec.count > CLP_WIRE_FRAMES_MAX ||
         rec->rec.size != sizeof(*rec) + 8ull * rec->rec.count)
         return bad(r, "a sample's frames do not fit its record");
@@ -224,7 +223,7 @@ static int check_sample(struct clp_reader *r, struct clp_reader_record *ret)
         rec->time_ns > INT64_MAX || (rec->flags & ~CLP_SAMPLE_FLAGS_ALL) != 0)
         return bad(r, "malformed sample");
     ret->sample.rec = rec;
-    ret->sample.frames = (const uint64_t *)(rec + 1);
+    ret->sample.frames = &r->record.words[sizeof(*rec) / 8];
     for (uint32_t i = 0; i < rec->rec.count; i++)
         if (!frame_ok(ret->sample.frames[i]))
             return bad(r, "malformed frame");
@@ -233,7 +232,7 @@ static int check_sample(struct clp_reader *r, struct clp_reader_record *ret)
 
 static int check_mark(struct clp_reader *r, struct clp_reader_record *ret)
 {
-    const struct clp_rec_mark *rec = (const void *)r->record;
+    const struct clp_rec_mark *rec = &r->record.mark;
     if (rec->rec.size != sizeof(*rec) || rec->time_ns > INT64_MAX)
         return bad(r, "malformed mark");
     ret->mark.rec = rec;

@@ -215,6 +215,19 @@ struct clp_rec_mark {
 };
 static_assert(sizeof(struct clp_rec_mark) == 24, "drawn in docs/wire.md");
 
+/* Storage for any record, aligned as the ring is. */
+union clp_rec_any {
+    struct clp_rec rec;
+    struct clp_rec_image image;
+    struct clp_rec_method method;
+    struct clp_rec_body body;
+    struct clp_rec_thread thread;
+    struct clp_rec_sample sample;
+    struct clp_rec_mark mark;
+    uint64_t words[CLP_WIRE_RECORD_MAX_BYTES / 8];
+    uint8_t bytes[CLP_WIRE_RECORD_MAX_BYTES];
+};
+
 /* ---- frames -------------------------------------------------------------------------------- */
 
 /* kind (4 bits) | id (28 bits) | offset (32 bits).  The offset is that of the address to look up:
@@ -333,6 +346,16 @@ struct clp_msg_refused {
     char reason[120]; /* a sentence, NUL-terminated */
 };
 static_assert(sizeof(struct clp_msg_refused) == 128, "drawn in docs/wire.md");
-#define CLP_MSG_MAX_BYTES 128u
+
+/* Storage for any message, and for one that is too long to be one. */
+union clp_msg_any {
+    struct clp_msg msg;
+    struct clp_msg_hello hello;
+    struct clp_msg_welcome welcome;
+    struct clp_msg_settings settings;
+    struct clp_msg_flush flush;
+    struct clp_msg_refused refused;
+    uint8_t bytes[136];
+};
 
 #endif

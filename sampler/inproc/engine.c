@@ -96,7 +96,7 @@ static void totals(struct clp_feed_totals *ret)
         .slowdowns = E.budget.slowdowns,
         .threads = clp_threads_count(),
         .timers = clp_threads_timers(),
-        .bodies = clp_bodies_body_count(),
+        .bodies = clp_bodies_known(),
         .library_bytes = library_bytes(),
         .interval_ns = E.interval_ns,
     };

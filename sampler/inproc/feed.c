@@ -64,18 +64,18 @@ void clp_feed_count(struct clp_feed *f, enum clp_counter counter)
 /* Each answers 0 when the reader knows it now, -ENOSPC when the ring is full, or -ENOENT when the
  * library has nothing to say: then the user of the definition goes without. */
 
-static uint64_t scratch[CLP_WIRE_RECORD_MAX_BYTES / 8];
+static union clp_rec_any scratch;
 
 static int define_image(struct clp_feed *f, uint32_t id)
 {
     if (id == 0 || clp_idset_has(&f->images, id))
         return id == 0 ? -ENOENT : 0;
-    int n = clp_images_record(id, scratch, sizeof(scratch));
+    int n = clp_images_record(id, &scratch, sizeof(scratch));
     if (n == -ENOENT)
-        n = clp_bodies_image_record(id, scratch, sizeof(scratch));
+        n = clp_bodies_image_record(id, &scratch, sizeof(scratch));
     if (n < 0)
         return -ENOENT;
-    int r = clp_ring_write(&f->ring, (const struct clp_rec *)scratch);
+    int r = clp_ring_write(&f->ring, &scratch.rec);
     if (r == 0)
         clp_idset_add(&f->images, id);
     return r;
@@ -83,19 +83,18 @@ static int define_image(struct clp_feed *f, uint32_t id)
 
 static int define_method(struct clp_feed *f, uint32_t id)
 {
-    struct clp_rec_method *rec = (struct clp_rec_method *)scratch;
     if (clp_idset_has(&f->methods, id))
         return 0;
-    if (clp_bodies_method_record(id, scratch, sizeof(scratch)) < 0)
+    if (clp_bodies_method_record(id, &scratch, sizeof(scratch)) < 0)
         return -ENOENT;
-    uint32_t image_id = rec->image_id;
+    uint32_t image_id = scratch.method.image_id;
     if (image_id && !clp_idset_has(&f->images, image_id)) {
         if (define_image(f, image_id) == -ENOSPC)
             return -ENOSPC;
-        if (clp_bodies_method_record(id, scratch, sizeof(scratch)) < 0) /* scratch was used */
+        if (clp_bodies_method_record(id, &scratch, sizeof(scratch)) < 0) /* scratch was used */
             return -ENOENT;
     }
-    int r = clp_ring_write(&f->ring, &rec->rec);
+    int r = clp_ring_write(&f->ring, &scratch.rec);
     if (r == 0)
         clp_idset_add(&f->methods, id);
     return r;

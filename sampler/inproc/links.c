@@ -214,23 +214,22 @@ static void say_goodbye(struct clp_link *l, bool detach, struct clp_links_news *
         news->detach_asked = true;
 }
 
-static void handle_settled(struct clp_link *l, const void *buf, int type,
+static void handle_settled(struct clp_link *l, const union clp_msg_any *m, int type,
                            struct clp_links_news *news)
 {
-    const struct clp_msg *m = buf;
     switch (type) {
     case CLP_MSG_SETTINGS:
-        l->settings = clp_settings_clamp(&((const struct clp_msg_settings *)buf)->settings);
+        l->settings = clp_settings_clamp(&m->settings.settings);
         news->settings_changed = true;
         return;
     case CLP_MSG_FLUSH:
         /* A second one before the first is answered replaces it: its mark covers both. */
-        l->flush_id = ((const struct clp_msg_flush *)buf)->flush_id;
+        l->flush_id = m->flush.flush_id;
         if (l->flush_id == 0)
             break;
         return;
     case CLP_MSG_BYE:
-        say_goodbye(l, m->flags & CLP_BYE_DETACH_IF_LAST, news);
+        say_goodbye(l, m->msg.flags & CLP_BYE_DETACH_IF_LAST, news);
         return;
     default:
         break;
@@ -239,21 +238,21 @@ static void handle_settled(struct clp_link *l, const void *buf, int type,
     news->settings_changed = true;
 }
 
-static void handle(struct clp_link *l, const void *buf, size_t len, int fd,
+static void handle(struct clp_link *l, const union clp_msg_any *m, size_t len, int fd,
                    struct clp_links_news *news)
 {
-    int type = clp_msg_check(buf, len);
+    int type = clp_msg_check(m, len);
     bool wants_fd = l->state == CLP_LINK_GREETED && type == CLP_MSG_WELCOME;
     if (type < 0) {
         clp_link_close(l, "a malformed message");
         news->settings_changed = true;
     } else if (wants_fd) {
-        welcome(l, buf, fd);
+        welcome(l, &m->welcome, fd);
         news->settings_changed = true;
     } else if (l->state == CLP_LINK_WELCOMED || l->state == CLP_LINK_ACTIVE) {
-        handle_settled(l, buf, type, news);
+        handle_settled(l, m, type, news);
     } else if (type == CLP_MSG_BYE) {
-        say_goodbye(l, ((const struct clp_msg *)buf)->flags & CLP_BYE_DETACH_IF_LAST, news);
+        say_goodbye(l, m->msg.flags & CLP_BYE_DETACH_IF_LAST, news);
     } else {
         clp_link_close(l, "a message before WELCOME");
     }
@@ -264,9 +263,9 @@ static void handle(struct clp_link *l, const void *buf, size_t len, int fd,
 /* One message. false: nothing more now, or the link is closed. */
 static bool receive(struct clp_link *l, struct clp_links_news *news)
 {
-    uint64_t buf[CLP_MSG_MAX_BYTES / 8 + 1];
+    union clp_msg_any buf;
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(FDS_MAX * sizeof(int))];
-    struct iovec iov = {buf, sizeof(buf)};
+    struct iovec iov = {&buf, sizeof(buf)};
     struct msghdr m = {.msg_iov = &iov,
                        .msg_iovlen = 1,
                        .msg_control = control,
@@ -280,7 +279,7 @@ static bool receive(struct clp_link *l, struct clp_links_news *news)
         return false;
     }
     int fd = take_fd(&m);
-    handle(l, buf, (size_t)n, fd, news);
+    handle(l, &buf, (size_t)n, fd, news);
     return l->state != CLP_LINK_FREE;
 }
 

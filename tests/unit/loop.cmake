@@ -1,3 +1,21 @@
-set(inproc ${CMAKE_SOURCE_DIR}/sampler/inproc)
-clp_unit_test(test-images SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-images.c ${inproc}/images.c
-  ${inproc}/maps.c ${inproc}/self_memory.c ${inproc}/clock.c USES clp_unwind clp_core)
+# The library's loop without a runtime: real capture, real walks, a stand-in for the CLR side.
+set(CLP_LOOP_DIR ${CMAKE_SOURCE_DIR}/sampler/inproc)
+set(CLP_LOOP_TEST_DIR ${CMAKE_CURRENT_LIST_DIR})
+
+clp_unit_test(test-images SOURCES ${CLP_LOOP_TEST_DIR}/test-images.c ${CLP_LOOP_DIR}/images.c
+  ${CLP_LOOP_DIR}/maps.c ${CLP_LOOP_DIR}/self_memory.c USES clp_unwind clp_inproc_capture)
+
+add_library(clp_loop_under_test STATIC
+  ${CLP_LOOP_DIR}/loop.c ${CLP_LOOP_DIR}/engine.c ${CLP_LOOP_DIR}/links.c ${CLP_LOOP_DIR}/feed.c
+  ${CLP_LOOP_DIR}/collect.c ${CLP_LOOP_DIR}/hijack.c ${CLP_LOOP_DIR}/budget.c
+  ${CLP_LOOP_DIR}/idset.c ${CLP_LOOP_DIR}/images.c ${CLP_LOOP_DIR}/maps.c
+  ${CLP_LOOP_DIR}/self_memory.c)
+target_compile_definitions(clp_loop_under_test PRIVATE _GNU_SOURCE)
+target_compile_options(clp_loop_under_test PRIVATE ${CLP_WARNINGS})
+target_link_libraries(clp_loop_under_test PUBLIC clp_capture_harness clp_unwind clp_wire)
+
+clp_unit_test(test-loop SOURCES ${CLP_LOOP_TEST_DIR}/test-loop.c ${CLP_LOOP_TEST_DIR}/loop-reader.c
+  ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
+set_source_files_properties(${CLP_LOOP_TEST_DIR}/managed-double.c PROPERTIES
+  COMPILE_OPTIONS "-O1;-fno-omit-frame-pointer;-momit-leaf-frame-pointer;-fno-sanitize=all")
+set_tests_properties(test-loop PROPERTIES RUN_SERIAL ON TIMEOUT 120)

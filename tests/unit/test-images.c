@@ -42,10 +42,10 @@ static uint64_t loader_bias(const void *address)
 
 static const struct clp_rec_image *record(uint32_t id, char *ret_path, size_t cap)
 {
-    static uint64_t buf[1024];
-    int n = clp_images_record(id, buf, sizeof(buf));
+    static union clp_rec_any any;
+    int n = clp_images_record(id, &any, sizeof(any));
     assert_true(n >= (int)sizeof(struct clp_rec_image));
-    const struct clp_rec_image *rec = (const void *)buf;
+    const struct clp_rec_image *rec = &any.image;
     assert_int_equal(rec->rec.size, n);
     assert_int_equal(rec->image_id, id);
     assert_true(rec->path_len < cap);

@@ -91,14 +91,12 @@ static void check_sample(const struct clp_reader_record *rec, uint32_t seed, uin
 /* A record of a fixed part and texts, padded. */
 static int put_texts(struct clp_ring *ring, void *fixed, size_t fixed_bytes, const char *texts)
 {
-    uint64_t buf[64] = {0};
+    union clp_rec_any any = {0};
     size_t n = strlen(texts);
-    struct clp_rec *rec = (struct clp_rec *)buf;
-    assert_true(fixed_bytes + n <= sizeof(buf));
-    memcpy(buf, fixed, fixed_bytes);
-    memcpy((char *)buf + fixed_bytes, texts, n);
-    rec->size = (uint32_t)CLP_ALIGN_UP(fixed_bytes + n, 8);
-    return clp_ring_write(ring, rec);
+    memcpy(&any, fixed, fixed_bytes);
+    memcpy(any.bytes + fixed_bytes, texts, n);
+    any.rec.size = (uint32_t)CLP_ALIGN_UP(fixed_bytes + n, 8);
+    return clp_ring_write(ring, &any.rec);
 }
 
 static void expect_next(struct pair *p, enum clp_rec_type type, struct clp_reader_record *ret)
@@ -173,10 +171,9 @@ static void test_texts_are_cleaned(void **state)
     struct pair *p = *state;
     struct clp_rec_thread thread = {
         .rec = {.size = 32, .type = CLP_REC_THREAD}, .thread_id = 1, .kind = 1, .name_len = 5};
-    uint64_t buf[4] = {0};
-    memcpy(buf, &thread, sizeof(thread));
-    memcpy((char *)buf + sizeof(thread), "a\xff\0\xc3z", 5);
-    assert_int_equal(clp_ring_write(&p->ring, (struct clp_rec *)buf), 0);
+    union clp_rec_any any = {.thread = thread};
+    memcpy(any.bytes + sizeof(thread), "a\xff\0\xc3z", 5);
+    assert_int_equal(clp_ring_write(&p->ring, &any.rec), 0);
     struct clp_reader_record rec;
     assert_true(clp_reader_poll(p->reader) > 0);
     expect_next(p, CLP_REC_THREAD, &rec);

@@ -22,6 +22,8 @@
 
 #define HELLO_NS (2 * CLP_NSEC_PER_SEC)    /* a visitor's time to introduce itself */
 #define RETRY_NS (300 * CLP_NSEC_PER_MSEC) /* when the runtime is not ready */
+#define EXIT_NS (500 * CLP_NSEC_PER_MSEC)  /* between a process's last socket and its last breath  \
+                                            */
 #define MESSAGE_MAX_BYTES 256
 
 struct clp_session {
@@ -41,6 +43,7 @@ struct clp_session {
 
     int peer_fd; /* the library, or a visitor that has not shown its nonce */
     uint64_t hello_until_ns;
+    uint64_t exit_until_ns; /* the socket has closed: does the process end as well? */
     char library_version[64];
 
     void *memory;
@@ -324,20 +327,36 @@ static void finish_call(struct clp_session *s, uint64_t now_ns)
     s->asked = false;
 }
 
+static void step_closed(struct clp_session *s, uint64_t now_ns)
+{
+    if (has_exited(s))
+        end(s, "the process has ended");
+    else if (now_ns >= s->exit_until_ns)
+        end(s, "the library has left the process");
+}
+
 static void step_live(struct clp_session *s, uint64_t now_ns)
 {
     alignas(8) uint8_t buf[MESSAGE_MAX_BYTES];
     if (s->asked)
         finish_call(s, now_ns);
+    if (s->peer_fd < 0) {
+        step_closed(s, now_ns);
+        return;
+    }
     int r = receive(s, buf, sizeof(buf));
-    if (r == CLP_MSG_REFUSED)
+    if (r == CLP_MSG_REFUSED) {
         take_refusal(s, (const struct clp_msg_refused *)buf);
-    else if (r == -ECONNRESET)
-        end(s, has_exited(s) ? "the process has ended" : "the library has left the process");
-    else if (r != -EAGAIN)
+    } else if (r == -ECONNRESET) {
+        clp_cleanup_fd(&s->peer_fd);
+        s->peer_fd = -1;
+        s->exit_until_ns = now_ns + EXIT_NS;
+        step_closed(s, now_ns);
+    } else if (r != -EAGAIN) {
         FAIL(s, -EBADMSG, "the library in process %d sent a message that is none", s->target.pid);
-    else if (has_exited(s)) /* a forked child may hold the socket open */
+    } else if (has_exited(s)) { /* a forked child may hold the socket open */
         end(s, "the process has ended");
+    }
 }
 
 enum clp_session_state clp_session_step(struct clp_session *s, uint64_t now_ns)
@@ -367,7 +386,7 @@ int clp_session_flush(struct clp_session *s, uint64_t flush_id)
 {
     struct clp_msg_flush m = {.msg = {.size = sizeof(m), .type = CLP_MSG_FLUSH},
                               .flush_id = flush_id};
-    if (s->state != CLP_SESSION_LIVE)
+    if (s->state != CLP_SESSION_LIVE || s->peer_fd < 0)
         return -ENOTCONN;
     return send_message(s->peer_fd, &m, sizeof(m), -1);
 }
@@ -378,7 +397,8 @@ void clp_session_bye(struct clp_session *s, bool detach)
         .size = sizeof(m), .type = CLP_MSG_BYE, .flags = detach ? CLP_BYE_DETACH_IF_LAST : 0};
     if (s->state != CLP_SESSION_LIVE)
         return;
-    (void)send_message(s->peer_fd, &m, sizeof(m), -1); /* the closed socket says the same */
+    if (s->peer_fd >= 0)
+        (void)send_message(s->peer_fd, &m, sizeof(m), -1); /* the closed socket says the same */
     end(s, "the session is over");
 }
 

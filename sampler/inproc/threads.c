@@ -159,7 +159,7 @@ static enum clp_special residual_kind(const struct clp_record *r)
         return CLP_SPECIAL_NO_TIMER;
     if (r->sampled)
         return CLP_SPECIAL_NONE;
-    return is_live(r) ? CLP_SPECIAL_UNKNOWN : CLP_SPECIAL_THREAD_ENDED;
+    return is_live(r) ? CLP_SPECIAL_UNSAMPLED : CLP_SPECIAL_THREAD_ENDED;
 }
 
 static void emit_residual(struct clp_record *r, uint64_t now_ns)

@@ -337,7 +337,7 @@ static void a_bursty_thread_is_sampled(void **state)
     assert_non_null(s);
     assert_true(s->samples >= 4);
     assert_share(harness_total(s), to - from, 0.97, 1.03);
-    assert_share(s->special_ns[CLP_SPECIAL_SIGNALS_BLOCKED] + s->special_ns[CLP_SPECIAL_UNKNOWN],
+    assert_share(s->special_ns[CLP_SPECIAL_SIGNALS_BLOCKED] + s->special_ns[CLP_SPECIAL_UNSAMPLED],
                  to - from, 0, 0.1);
     harness_burn_stop(&b);
 }

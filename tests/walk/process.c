@@ -70,7 +70,8 @@ static const struct mapping *find_mapping(const struct process *p, uint64_t addr
 const struct mapping *process_mapping(struct process *p, uint64_t address)
 {
     const struct mapping *m = find_mapping(p, address);
-    if (!m && p->refresh_maps) {
+    /* What is no code may have been reserved then and be mapped now. */
+    if ((!m || (!m->exec && !m->write)) && p->refresh_maps) {
         p->refresh_maps = false; /* once for each sample */
         read_maps(p);
         m = find_mapping(p, address);

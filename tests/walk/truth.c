@@ -181,6 +181,15 @@ static void learn_hijack(pid_t tid, uint64_t slot)
     }
 }
 
+static void show_next(const struct clp_walk_input *in, uint64_t cfa)
+{
+    uint64_t next = 0;
+    if (!cfa || !clp_stack_u64(&in->stack, cfa - 8, &next))
+        return;
+    const struct mapping *m = process_mapping(&run.process, next);
+    printf("   then %lx %s%s\n", next, m && m->exec ? "executable " : "", m ? m->path : "unmapped");
+}
+
 static void show(const char *why, const struct clp_walk_input *in,
                  const struct clp_walk_frame *frames, const struct clp_walk_result *r)
 {
@@ -195,6 +204,8 @@ static void show(const char *why, const struct clp_walk_input *in,
         printf("   %2u %d %016lx cfa %lx %s\n", i, frames[i].kind, frames[i].address, frames[i].cfa,
                name);
     }
+    if (r->count)
+        show_next(in, frames[r->count - 1].cfa);
 }
 
 static void count(const struct clp_walk_result *r, const struct clp_walk_frame *frames)

@@ -50,7 +50,8 @@ int clp_code_table_init(void)
     clp_slots_init(&wire_methods, sizeof(uint32_t), 4096, CLP_METHODS_MAX);
     buckets = clp_pages_alloc(METHOD_BUCKETS * sizeof(*buckets));
     if (!buckets || clp_strings_init(&strings, STRINGS_CEILING) < 0 ||
-        clp_code_index_init(&live, CLP_BODIES_MAX) < 0 || clp_graveyard_init() < 0) {
+        clp_code_index_init(&live, CLP_BODIES_MAX) < 0 ||
+        clp_graveyard_init(clp_code_table_body_locked) < 0) {
         clp_code_table_done();
         return -ENOMEM;
     }
@@ -238,10 +239,10 @@ static void kill_body(uint32_t number, uint64_t now_ns)
     b->state |= CLP_BODY_STATE_DEAD;
     uint32_t old;
     for (uint32_t i = 0; i < FORGET_STEPS && (old = clp_graveyard_oldest(now_ns)) != 0; i++) {
-        clp_graveyard_remove(old, clp_code_table_body_locked(old));
+        clp_graveyard_remove(old);
         forget_body(old);
     }
-    if (clp_graveyard_add(number, b) < 0)
+    if (clp_graveyard_add(number) < 0)
         forget_body(number);
 }
 
@@ -396,7 +397,7 @@ uint32_t clp_code_table_find_locked(uint64_t ip, uint64_t time_ns)
     if (number)
         *c = (struct cache_entry){.ip = ip, .body = number};
     else
-        number = clp_graveyard_find(ip, time_ns, clp_code_table_body_locked);
+        number = clp_graveyard_find(ip, time_ns);
     return number;
 }
 

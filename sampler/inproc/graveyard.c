@@ -10,13 +10,9 @@
 #define KEEP_WITHOUT_SAMPLES_NS (60 * CLP_NSEC_PER_SEC)
 #define LOOK_BACK_MAX 4096u
 
-struct grave {
-    uint64_t death_ns;
-    uint32_t body;
-};
-
 static struct clp_code_index graves;
-static struct grave *ring; /* in order of death */
+static struct clp_body *(*body_of)(uint32_t number);
+static uint32_t *ring; /* in order of death */
 static uint32_t first, count;
 static uint32_t longest_bytes; /* of any body in here, or more */
 static uint64_t newest_sample_ns;
@@ -24,11 +20,12 @@ static uint64_t refused;
 
 static size_t ring_bytes(void)
 {
-    return CLP_GRAVEYARD_MAX * sizeof(struct grave);
+    return CLP_GRAVEYARD_MAX * sizeof(*ring);
 }
 
-int clp_graveyard_init(void)
+int clp_graveyard_init(struct clp_body *(*body)(uint32_t number))
 {
+    body_of = body;
     first = count = longest_bytes = 0;
     newest_sample_ns = 0;
     refused = 0;
@@ -45,14 +42,14 @@ void clp_graveyard_done(void)
     clp_code_index_done(&graves);
 }
 
-int clp_graveyard_add(uint32_t number, const struct clp_body *b)
+int clp_graveyard_add(uint32_t number)
 {
+    const struct clp_body *b = body_of(number);
     if (count == CLP_GRAVEYARD_MAX || clp_code_index_add(&graves, b->start, number) < 0) {
         refused++;
         return -ENOMEM;
     }
-    ring[(first + count++) % CLP_GRAVEYARD_MAX] =
-        (struct grave){.death_ns = b->death_ns, .body = number};
+    ring[(first + count++) % CLP_GRAVEYARD_MAX] = number;
     longest_bytes = CLP_MAX(longest_bytes, b->code_bytes);
     return 0;
 }
@@ -69,18 +66,17 @@ uint32_t clp_graveyard_oldest(uint64_t now_ns)
 {
     if (count == 0)
         return 0;
-    const struct grave *g = &ring[first];
-    if (g->death_ns >= horizon(now_ns)) {
+    if (body_of(ring[first])->death_ns >= horizon(now_ns)) {
         if (count < CLP_GRAVEYARD_MAX)
             return 0;
         refused++;
     }
-    return g->body;
+    return ring[first];
 }
 
-void clp_graveyard_remove(uint32_t number, const struct clp_body *b)
+void clp_graveyard_remove(uint32_t number)
 {
-    clp_code_index_remove(&graves, b->start, number);
+    clp_code_index_remove(&graves, body_of(number)->start, number);
     first = (first + 1) % CLP_GRAVEYARD_MAX;
     if (--count == 0)
         longest_bytes = 0;
@@ -92,14 +88,13 @@ void clp_graveyard_saw_sample(uint64_t time_ns)
 }
 
 /* The dead may overlap one another, but not at the same time. */
-uint32_t clp_graveyard_find(uint64_t ip, uint64_t time_ns,
-                            struct clp_body *(*body)(uint32_t number))
+uint32_t clp_graveyard_find(uint64_t ip, uint64_t time_ns)
 {
     struct clp_code_place p;
     bool more = count > 0 && clp_code_index_find(&graves, ip, &p);
     for (uint32_t i = 0; more && i < LOOK_BACK_MAX; i++) {
         uint32_t number = clp_code_index_entry(&graves, p);
-        const struct clp_body *b = body(number);
+        const struct clp_body *b = body_of(number);
         if (ip - b->start >= longest_bytes)
             break;
         if (ip - b->start < b->code_bytes && b->birth_ns <= time_ns && time_ns < b->death_ns)

@@ -11,20 +11,20 @@
 
 struct clp_body;
 
-int clp_graveyard_init(void) CLP_MUST_USE;
+/* `body` gives the entry of a number. */
+int clp_graveyard_init(struct clp_body *(*body)(uint32_t number)) CLP_MUST_USE;
 void clp_graveyard_done(void);
 
 /* 0 or -ENOMEM (counted: samples of that body lose their name). */
-int clp_graveyard_add(uint32_t number, const struct clp_body *b) CLP_MUST_USE;
+int clp_graveyard_add(uint32_t number) CLP_MUST_USE;
 /* The body to forget next, 0 = none: one that nobody will ask for, or the oldest when full. */
 uint32_t clp_graveyard_oldest(uint64_t now_ns);
 /* Takes out what clp_graveyard_oldest answered. */
-void clp_graveyard_remove(uint32_t number, const struct clp_body *b);
+void clp_graveyard_remove(uint32_t number);
 /* A sample of this time was looked up. */
 void clp_graveyard_saw_sample(uint64_t time_ns);
-/* The body that covered `ip` at `time_ns`, or 0. `body` gives the entry of a number. */
-uint32_t clp_graveyard_find(uint64_t ip, uint64_t time_ns,
-                            struct clp_body *(*body)(uint32_t number));
+/* The body that covered `ip` at `time_ns`, or 0. */
+uint32_t clp_graveyard_find(uint64_t ip, uint64_t time_ns);
 
 uint64_t clp_graveyard_refused(void);
 size_t clp_graveyard_bytes(void);

@@ -11,6 +11,7 @@
 #define CACHE_ENTRIES 1024u
 #define NAME_BYTES 512u
 #define DEPTH_MAX 8u
+#define SPEC_DEPTH_MAX 1u /* a TypeSpec may name TypeSpecs, itself among them */
 
 /* Names of TypeDefs and TypeRefs. The key is 0 for an empty entry. */
 static struct {
@@ -130,7 +131,8 @@ static void typespec_name(const struct clp_metadata_scope *s, uint32_t token, un
 {
     const uint8_t *sig = NULL;
     uint32_t len = 0;
-    if (!CLR_OK(s->md->slots->get_typespec(s->md, token, &sig, &len)) || !sig)
+    if (depth > SPEC_DEPTH_MAX || !CLR_OK(s->md->slots->get_typespec(s->md, token, &sig, &len)) ||
+        !sig)
         return;
     struct clp_bytes b = clp_bytes_of(sig, len);
     struct clp_signature_names names = clp_type_name_signature(s);

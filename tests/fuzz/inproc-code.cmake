@@ -1,0 +1,4 @@
+foreach(name signature pe-layout)
+  clp_fuzzer(fuzz-${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/fuzz-${name}.c
+    USES clp_inproc_code clp_core CORPUS ${CMAKE_CURRENT_LIST_DIR}/corpus/${name})
+endforeach()

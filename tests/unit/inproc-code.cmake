@@ -1,0 +1,11 @@
+# The tables of managed code and the parsers beside them: no runtime is needed.
+foreach(name slots strings code-index code-table signature pe-layout compiler-from gate)
+  set(extra)
+  if(name STREQUAL gate)
+    set(extra ${CMAKE_SOURCE_DIR}/sampler/inproc/gate.c)
+  endif()
+  clp_unit_test(test-${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-${name}.c ${extra}
+    USES clp_inproc_code clp_core)
+endforeach()
+find_package(Threads REQUIRED)
+target_link_libraries(test-gate PRIVATE Threads::Threads)

@@ -1,0 +1,6 @@
+add_executable(bench-handler ${CMAKE_CURRENT_LIST_DIR}/bench-handler.c)
+target_compile_definitions(bench-handler PRIVATE _GNU_SOURCE)
+target_compile_options(bench-handler PRIVATE ${CLP_WARNINGS})
+target_link_libraries(bench-handler PRIVATE clp_capture_harness)
+add_test(NAME bench-handler CONFIGURATIONS Bench COMMAND bench-handler)
+set_tests_properties(bench-handler PROPERTIES LABELS bench RUN_SERIAL ON TIMEOUT 120)

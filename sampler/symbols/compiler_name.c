@@ -98,9 +98,10 @@ bool clp_compiler_name_parse(struct clp_name_text name, struct clp_compiler_name
     struct clp_name_text rest = clp_name_text_from(name, close + 1);
     *ret = (struct clp_compiler_name){
         .inner = {.at = name.at + 1, .len = close - 1},
-        .kind = rest.len ? rest.at[0] : '\0',
         .rest = clp_name_text_from(rest, 1),
     };
+    if (rest.len)
+        ret->kind = rest.at[0];
     clp_name_text_skip(&ret->rest, "__");
     return true;
 }

@@ -10,7 +10,7 @@
 #define SECTIONS_MAX 8192 /* programs built with -ffunction-sections are linked before they run */
 #define SEGMENTS_MAX 64
 #define NOTES_MAX_BYTES 4096 /* of one note section */
-#define PIECE_SYMBOLS 2048
+#define PIECE_SYMBOLS 512
 #define ALIASES_MAX 8 /* names that are compared for one address */
 #define ALIAS_NAME_MAX 128
 #define SIZELESS_MAX 65536u /* of which each costs a read while the table is built */
@@ -225,9 +225,7 @@ static int keep(struct reading *rd, const Elf64_Sym *sym, size_t table_bytes)
 static int read_symbols(struct reading *rd, size_t table_bytes)
 {
     uint64_t left = rd->symbols->sh_size / sizeof(Elf64_Sym), offset = rd->symbols->sh_offset;
-    CLP_CLEANUP(clp_cleanup_free) Elf64_Sym *piece = calloc(PIECE_SYMBOLS, sizeof(*piece));
-    if (!piece)
-        return -ENOMEM;
+    Elf64_Sym piece[PIECE_SYMBOLS];
     while (left > 0) {
         size_t n = CLP_MIN(left, (uint64_t)PIECE_SYMBOLS);
         int r = clp_file_bytes_read(rd->bytes, offset, piece, n * sizeof(*piece));

@@ -88,7 +88,7 @@ int clp_image_open_module(const struct clp_symbols_image_spec *spec, const char 
 
 int clp_image_open_debug(const struct clp_symbols_image_spec *spec, struct clp_symbols_stats *stats)
 {
-    char path[sizeof(DEBUG_DIR) + 2 * CLP_ELF_BUILD_ID_MAX + 16];
+    char path[sizeof(DEBUG_DIR) + 2ul * CLP_ELF_BUILD_ID_MAX + 16];
     if (spec->build_id_len < 2)
         return -1;
     struct clp_text t = clp_text_in(path, sizeof(path));

@@ -92,12 +92,12 @@ struct clp_symbol {
 
 /* The function that covers a link-time address. Reads the file at the image's first look-up, later
  * only memory. Always fills *ret. */
-void clp_symbols_find(struct clp_symbols_image *image, uint64_t address, struct clp_symbol *ret);
+void clp_symbols_find(struct clp_symbols_image *m, uint64_t address, struct clp_symbol *ret);
 
 /* Its name for people (demangled, without parameters) and as the file has it (mangled), both valid
  * UTF-8, bounded by CLP_NAME_MAX (managed_name.h). `system_name` may be NULL. `sym` must come from
  * clp_symbols_find on the same image. Reads the file. */
-void clp_symbols_name(struct clp_symbols_image *image, const struct clp_symbol *sym, char *name,
+void clp_symbols_name(struct clp_symbols_image *m, const struct clp_symbol *sym, char *name,
                       size_t name_cap, char *system_name, size_t system_name_cap);
 
 #endif

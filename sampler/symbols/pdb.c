@@ -67,6 +67,15 @@ struct clp_pdb *clp_pdb_free(struct clp_pdb *p)
     return NULL;
 }
 
+/* Whether it is the one that the module names. */
+static bool has_id(const struct clp_pdb *p, const struct clp_pe_debug *debug)
+{
+    uint8_t id[CLP_PDB_ID_BYTES];
+    return p->md.pdb.bytes >= sizeof(id) &&
+           clp_file_bytes_read(&p->md.bytes, p->md.pdb.offset, id, sizeof(id)) == 0 &&
+           memcmp(id, debug->pdb_id, sizeof(id)) == 0;
+}
+
 /* Takes the descriptor. */
 static int pdb_of_fd(int owned_fd, const struct clp_pe_debug *debug, struct clp_pdb **ret)
 {
@@ -76,15 +85,11 @@ static int pdb_of_fd(int owned_fd, const struct clp_pe_debug *debug, struct clp_
     int r = clp_file_bytes_of_fd(fd, &b);
     if (r == 0)
         r = pdb_new(&b, &p);
-    uint8_t id[CLP_PDB_ID_BYTES];
-    if (r == 0 && debug->has_pdb_id &&
-        (p->md.pdb.bytes < sizeof(id) ||
-         clp_file_bytes_read(&b, p->md.pdb.offset, id, sizeof(id)) < 0 ||
-         memcmp(id, debug->pdb_id, sizeof(id)) != 0))
-        r = -ESTALE;
-    if (r < 0) {
-        clp_pdb_free(p);
+    if (r < 0 || !p)
         return r;
+    if (debug->has_pdb_id && !has_id(p, debug)) {
+        clp_pdb_free(p);
+        return -ESTALE;
     }
     p->fd = CLP_TAKE_FD(fd);
     *ret = p;
@@ -119,11 +124,13 @@ static int inflate_piece(struct inflating *f, int *ret_zlib)
         uint32_t got = (uint32_t)(sizeof(out) - f->z.avail_out);
         if ((*ret_zlib != Z_OK && *ret_zlib != Z_STREAM_END && *ret_zlib != Z_BUF_ERROR) ||
             got > f->room)
-            return -EBADMSG;
-        f->room -= got;
-        r = clp_file_write_fd(f->to_fd, out, got);
+            r = -EBADMSG;
+        f->room -= CLP_MIN(got, f->room);
+        if (r == 0)
+            r = clp_file_write_fd(f->to_fd, out, got);
     }
-    return r; /* Z_BUF_ERROR: the piece is used up */
+    f->z.next_in = f->z.next_out = NULL; /* Z_BUF_ERROR: the piece is used up */
+    return r;
 }
 
 static int inflate_all(const struct clp_file_bytes *from, const struct clp_pe_debug *debug,
@@ -196,7 +203,7 @@ static int open_separate(int root_fd, const char *module_path, const struct clp_
 
 int clp_pdb_open(int root_fd, const char *path, const uint8_t *mvid, struct clp_pdb **ret)
 {
-    struct clp_pe_debug debug;
+    struct clp_pe_debug debug = {0};
     struct clp_file_bytes module;
     CLP_CLEANUP(clp_cleanup_fd) int fd = clp_image_open_regular(root_fd, path);
     if (fd < 0)
@@ -218,7 +225,7 @@ int clp_pdb_open(int root_fd, const char *path, const uint8_t *mvid, struct clp_
 
 int clp_pdb_open_mem(const void *bytes, size_t len, struct clp_pdb **ret)
 {
-    struct clp_pe_debug debug;
+    struct clp_pe_debug debug = {0};
     struct clp_file_bytes b = clp_file_bytes_of_mem(bytes, len);
     if (len < 2 || memcmp(bytes, "MZ", 2) != 0)
         return pdb_new(&b, ret);

@@ -210,11 +210,11 @@ static void read_embedded(const struct pe *pe, const struct debug_entry *e,
 static void read_debug(const struct pe *pe, struct clp_pe_debug *ret)
 {
     uint8_t data[ENTRIES_MAX * 28];
-    uint32_t count = CLP_MIN(pe->debug.bytes / 28, ENTRIES_MAX);
-    int64_t at = file_offset(pe, pe->debug.rva, count * 28);
-    if (count == 0 || at < 0 || clp_file_bytes_read(pe->bytes, (uint64_t)at, data, count * 28) < 0)
+    uint32_t count = CLP_MIN(pe->debug.bytes / 28, ENTRIES_MAX), bytes = count * 28;
+    int64_t at = file_offset(pe, pe->debug.rva, bytes);
+    if (count == 0 || at < 0 || clp_file_bytes_read(pe->bytes, (uint64_t)at, data, bytes) < 0)
         return;
-    struct clp_bytes b = clp_bytes_of(data, count * 28);
+    struct clp_bytes b = clp_bytes_of(data, bytes);
     for (uint32_t i = 0; i < count; i++) {
         struct debug_entry e = parse_entry(&b);
         if (e.type == DEBUG_CODEVIEW)

@@ -21,9 +21,8 @@
 #include <sys/syscall.h>
 
 #define HELLO_NS (2 * CLP_NSEC_PER_SEC)    /* a visitor's time to introduce itself */
-#define RETRY_NS (300 * CLP_NSEC_PER_MSEC) /* when the runtime is not ready */
-#define EXIT_NS (500 * CLP_NSEC_PER_MSEC)  /* between a process's last socket and its last breath  \
-                                            */
+#define RETRY_NS (100 * CLP_NSEC_PER_MSEC) /* when the runtime is not ready */
+#define EXIT_NS (500 * CLP_NSEC_PER_MSEC)  /* from a process's last socket to its last breath */
 #define MESSAGE_MAX_BYTES 256
 
 struct clp_session {

@@ -119,6 +119,10 @@ struct clr_enum {
     const struct clr_enum_slots *slots;
 };
 
+/* StackSnapshotCallback: function 0 stands for a run of native frames. */
+typedef clr_hresult clr_stack_callback(clr_function_id function, uint64_t ip, uint64_t frame,
+                                       uint32_t context_bytes, uint8_t *context, void *user);
+
 struct clr_info;
 struct clr_info_slots {
     struct clr_object_slots base;
@@ -126,11 +130,14 @@ struct clr_info_slots {
     clr_hresult (*is_array_class)(struct clr_info *self, clr_class_id id, uint32_t *element_type,
                                   clr_class_id *element, uint32_t *rank);                   /* 11 */
     clr_hresult (*get_thread_info)(struct clr_info *self, clr_thread_id id, uint32_t *tid); /* 12 */
-    void *unused_13[8];
+    clr_hresult (*get_current_thread_id)(struct clr_info *self, clr_thread_id *ret);        /* 13 */
+    void *unused_14[7];
     clr_hresult (*get_module_metadata)(struct clr_info *self, clr_module_id id, uint32_t open_flags,
                                        const struct clr_guid *iid, void **ret); /* 21 */
     void *unused_22[14];
-    void *do_stack_snapshot; /* 36; tests only */
+    clr_hresult (*do_stack_snapshot)(struct clr_info *self, clr_thread_id thread,
+                                     clr_stack_callback *callback, uint32_t flags, void *user,
+                                     uint8_t *context, uint32_t context_bytes); /* 36; tests only */
     void *unused_37[1];
     clr_hresult (*get_function_info2)(struct clr_info *self, clr_function_id id, uint64_t frame,
                                       clr_class_id *ret_class, clr_module_id *ret_module,
@@ -183,6 +190,7 @@ struct clr_info {
 CLR_SLOT(clr_enum_slots, next, 7);
 CLR_SLOT(clr_info_slots, is_array_class, 11);
 CLR_SLOT(clr_info_slots, get_thread_info, 12);
+CLR_SLOT(clr_info_slots, get_current_thread_id, 13);
 CLR_SLOT(clr_info_slots, get_module_metadata, 21);
 CLR_SLOT(clr_info_slots, do_stack_snapshot, 36);
 CLR_SLOT(clr_info_slots, get_function_info2, 38);

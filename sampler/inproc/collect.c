@@ -94,15 +94,17 @@ static void input_of(const struct clp_capture *c, struct clp_walk_input *ret)
     regs_of(c, &ret->regs);
 }
 
-static void walk(const struct clp_capture *c, uint64_t *pass, struct clp_walk_result *ret)
+const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
+                                              struct clp_walk_result *ret)
 {
-    struct clp_code_source code = {.user = pass, .find = find_code, .read = read_code};
+    struct clp_code_source code = {.user = &pass, .find = find_code, .read = read_code};
     struct clp_walk_input in;
     input_of(c, &in);
     clp_walk(&code, &walk_state, &in, walked, CLP_ARRAY_LEN(walked), ret);
     if (ret->count)
         clp_hijack_learn(clp_capture_slot(c->slot), &in.stack, walk_state.hijack_stub, walked,
                          ret->count);
+    return walked;
 }
 
 static uint16_t wire_flags(const struct clp_capture *c, const struct clp_walk_result *w)
@@ -119,10 +121,10 @@ static uint16_t wire_flags(const struct clp_capture *c, const struct clp_walk_re
     return flags;
 }
 
-static void sample_of_walk(const struct clp_capture *c, uint64_t *pass, struct clp_feed_sample *s)
+static void sample_of_walk(const struct clp_capture *c, uint64_t pass, struct clp_feed_sample *s)
 {
     struct clp_walk_result w;
-    walk(c, pass, &w);
+    (void)clp_collect_walk(c, pass, &w);
     for (uint32_t i = 0; i < w.count; i++)
         encoded[i] = encode(&walked[i]);
     s->flags = wire_flags(c, &w);
@@ -165,7 +167,7 @@ static void take(const struct clp_capture *c, uint64_t pass, const struct clp_co
         sample_of_leaf(c, &pass, CLP_SPECIAL_DROPPED_TOO_DEEP, &s);
         sink->count(sink->user, CLP_CTR_DROP_TOO_DEEP);
     } else {
-        sample_of_walk(c, &pass, &s);
+        sample_of_walk(c, pass, &s);
     }
     sink->stack(sink->user, &s);
 }

@@ -4,7 +4,9 @@
 #define CLP_SAMPLER_INPROC_COLLECT_H
 
 #include "base/core/core.h"
+#include "sampler/inproc/capture.h"
 #include "sampler/inproc/feed.h"
+#include "sampler/unwind/walk.h"
 
 #include <stdbool.h>
 
@@ -22,6 +24,9 @@ void clp_collect_reset(uint16_t runtime_major);
 /* Takes up to `max` captures. How many it took; fewer than `max` = the ring is empty. `pass`
  * numbers the rounds (clp_images_find). */
 uint32_t clp_collect_drain(uint64_t pass, uint32_t max, const struct clp_collect_sink *sink);
+/* The walk over one capture: frames leaf first, valid until the next one. */
+const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
+                                              struct clp_walk_result *ret);
 /* Throws away all that is captured: sampling has ended. */
 void clp_collect_discard(void);
 

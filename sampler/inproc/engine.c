@@ -6,6 +6,7 @@
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
 #include "sampler/inproc/feed.h"
+#include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/links.h"
 #include "sampler/inproc/probe.h"
@@ -116,7 +117,9 @@ static void publish(void)
 
 static uint32_t drain(void)
 {
-    return clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
+    uint32_t taken = clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
+    clp_hooks_drained(E.pass);
+    return taken;
 }
 
 static void scan(void)

@@ -6,6 +6,7 @@
 #include "base/core/core.h"
 #include "sampler/inproc/clr.h"
 #include "sampler/inproc/code_events.h"
+#include "sampler/inproc/hooks.h"
 #include "sampler/inproc/runtime.h"
 #include "sampler/inproc/threads.h"
 #include "wire/clsid.h"
@@ -221,6 +222,17 @@ static clr_hresult on_thread_named(void *self, clr_thread_id thread, uint32_t un
     KEEP_ERRNO;
     if (clp_runtime_active())
         clp_threads_named(thread, name, name ? units : 0);
+    return CLR_S_OK;
+}
+
+/* Asked for by the test build alone. */
+static clr_hresult on_exception_thrown(void *self, uint64_t object)
+{
+    (void)self;
+    (void)object;
+    KEEP_ERRNO;
+    if (clp_runtime_active())
+        clp_hooks_thrown();
     return CLR_S_OK;
 }
 

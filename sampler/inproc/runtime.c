@@ -2,6 +2,7 @@
 
 #include "sampler/inproc/bodies.h"
 #include "sampler/inproc/code_events.h"
+#include "sampler/inproc/hooks.h"
 #include "sampler/inproc/loop.h"
 #include "wire/clsid.h"
 #include "wire/wire.h"
@@ -17,7 +18,7 @@
 /* No exceptions, no garbage collections, no stack snapshots: what is not needed costs nothing. */
 #define MASK_LOW                                                                                   \
     (CLR_MONITOR_THREADS | CLR_MONITOR_JIT_COMPILATION | CLR_MONITOR_MODULE_LOADS |                \
-     CLR_MONITOR_ASSEMBLY_LOADS)
+     CLR_MONITOR_ASSEMBLY_LOADS | CLP_HOOKS_MASK_LOW)
 #define MASK_HIGH CLR_HIGH_DYNAMIC_FUNCTION_UNLOADS
 
 enum state {

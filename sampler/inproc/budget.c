@@ -14,11 +14,16 @@ void clp_budget_begin(struct clp_budget *b, uint64_t wall_ns, uint64_t own_ns, u
     next_window(b, wall_ns, own_ns, process_ns);
 }
 
+bool clp_budget_due(const struct clp_budget *b, uint64_t wall_ns)
+{
+    return wall_ns - b->wall_ns >= CLP_BUDGET_WINDOW_NS;
+}
+
 bool clp_budget_check(struct clp_budget *b, uint64_t wall_ns, uint64_t own_ns, uint64_t process_ns)
 {
-    uint64_t wall = wall_ns - b->wall_ns;
-    if (wall < CLP_BUDGET_WINDOW_NS)
+    if (!clp_budget_due(b, wall_ns))
         return false;
+    uint64_t wall = wall_ns - b->wall_ns;
     uint64_t own = own_ns - b->own_ns;
     uint64_t allowed = CLP_MAX(wall / CLP_BUDGET_CORE_SHARE,
                                (process_ns - b->process_ns) / CLP_BUDGET_PROCESS_SHARE);

@@ -20,6 +20,8 @@ struct clp_budget {
 /* A new first window; keeps `slowdowns`. */
 void clp_budget_begin(struct clp_budget *b, uint64_t wall_ns, uint64_t own_ns, uint64_t process_ns);
 
+/* Is the window over? */
+bool clp_budget_due(const struct clp_budget *b, uint64_t wall_ns);
 /* Closes the window when it is over: beyond the budget one doubling more, below a quarter of it one
  * less. true when the number of doublings has changed. */
 bool clp_budget_check(struct clp_budget *b, uint64_t wall_ns, uint64_t own_ns, uint64_t process_ns);

@@ -19,6 +19,7 @@
 
 #define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come */
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
+#define PUBLISH_NS (50 * CLP_NSEC_PER_MSEC)
 #define HURRY_NS (2 * CLP_NSEC_PER_MSEC) /* a hand-shake or a mark is under way */
 #define DRAIN_MAX 8192u /* captures a round: more than the ring holds small ones of */
 #define RING_BASE_BYTES (512u << 10)
@@ -33,7 +34,7 @@ static struct {
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
     uint64_t wait_ns;
-    uint64_t scan_due_ns;
+    uint64_t scan_due_ns, publish_due_ns;
     struct clp_settings settings; /* union of all readers' */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
@@ -108,6 +109,7 @@ static void publish(void)
     struct clp_feed_totals now;
     totals(&now);
     uint64_t now_ns = clp_clock_monotonic_ns();
+    E.publish_due_ns = now_ns + PUBLISH_NS;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
             clp_feed_publish(&clp_links_at(i)->feed, &now, now_ns);
@@ -255,6 +257,7 @@ static void reorder(void)
         else if (l->state == CLP_LINK_WELCOMED)
             open_feed(l);
     }
+    publish(); /* the first heartbeat says that the feed is open */
 }
 
 /* ---- flushes ---- */
@@ -322,34 +325,36 @@ static bool in_a_hurry(void)
     return false;
 }
 
-static void sample_round(void)
+static void sample_round(uint64_t now_ns)
 {
     uint32_t taken = drain();
     E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS);
-    if (clp_clock_monotonic_ns() >= E.scan_due_ns)
+    if (now_ns >= E.scan_due_ns)
         scan();
-    if (clp_budget_check(&E.budget, clp_clock_monotonic_ns(), clp_clock_self_ns(),
-                         clp_clock_process_ns()))
+    if (clp_budget_due(&E.budget, now_ns) &&
+        clp_budget_check(&E.budget, now_ns, clp_clock_self_ns(), clp_clock_process_ns()))
         apply_interval();
 }
 
 uint64_t clp_engine_round(void)
 {
     struct clp_links_news news = {0};
+    uint64_t now = clp_clock_monotonic_ns();
     E.wait_ns = CLP_MAX(E.wait_ns, ROUND_NS);
-    clp_links_serve(clp_clock_monotonic_ns(), &news);
+    clp_links_serve(now, &news);
     bool waiting = false;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
     if (E.ready && (news.settings_changed || waiting))
         reorder();
     if (E.sampling)
-        sample_round();
+        sample_round(now);
     else
         E.wait_ns = ROUND_MAX_NS;
     answer_flushes();
     write_marks();
-    publish();
+    if (now >= E.publish_due_ns)
+        publish();
     if (news.detach_asked && E.runtime.request_detach)
         E.runtime.request_detach();
     if (!clp_links_any())

@@ -5,10 +5,10 @@
 #include "base/core/core.h"
 #include "wire/wire.h"
 
-/* What the loop asks of the CLR side (entry.c); plain functions so that tests can run the loop without
- * a runtime. */
+/* What the loop asks of the CLR side (entry.c); plain functions so that tests can run the loop
+ * without a runtime. */
 struct clp_loop_runtime {
-    void (*enumerate)(void);     /* existing threads, modules, bodies; once, on the loop thread */
+    void (*enumerate)(void);      /* existing threads, modules, bodies; once, on the loop thread */
     void (*request_detach)(void); /* RequestProfilerDetach */
     uint16_t major, minor, patch;
 };

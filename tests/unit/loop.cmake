@@ -19,3 +19,6 @@ clp_unit_test(test-loop SOURCES ${CLP_LOOP_TEST_DIR}/test-loop.c ${CLP_LOOP_TEST
 set_source_files_properties(${CLP_LOOP_TEST_DIR}/managed-double.c PROPERTIES
   COMPILE_OPTIONS "-O1;-fno-omit-frame-pointer;-momit-leaf-frame-pointer;-fno-sanitize=all")
 set_tests_properties(test-loop PROPERTIES RUN_SERIAL ON TIMEOUT 120)
+
+clp_unit_test(test-budget SOURCES ${CLP_LOOP_TEST_DIR}/test-budget.c ${CLP_LOOP_DIR}/budget.c)
+clp_unit_test(test-hijack SOURCES ${CLP_LOOP_TEST_DIR}/test-hijack.c ${CLP_LOOP_DIR}/hijack.c)

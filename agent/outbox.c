@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -190,7 +191,13 @@ static void *run_lane(void *context)
 static int open_lane(struct lane *lane, const struct clp_upload *u, struct clp_fault *fault)
 {
     const char *why = NULL;
-    int r = clp_uploader_new(u, &lane->uploader, &why);
+    int r = u->path ? clp_file_mkdir_p(u->path, 0750) : 0; /* better told now than after a period */
+    if (r < 0)
+        return clp_fault_set(fault, r,
+                             "cannot make the directory %s for profiles: %s; set another "
+                             "one under upload or state.dir",
+                             u->path, strerror(-r));
+    r = clp_uploader_new(u, &lane->uploader, &why);
     if (r < 0)
         return clp_fault_set(fault, r, "the upload to %s cannot work: %s",
                              u->url ? u->url : u->path, why ? why : strerror(-r));

@@ -23,6 +23,7 @@ struct clp_target {
     uint64_t flush_id;      /* of the last FLUSH */
     uint64_t mark_until_ns; /* the window is being cut; 0 otherwise */
     bool ended;             /* the last window has been given */
+    uint64_t last_words_ns; /* the library's own last MARK: nothing comes after it */
 };
 
 /* Realtime of a moment on the monotonic clock, which windows are measured by. */
@@ -58,12 +59,13 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked)
 static void take_mark(struct clp_target *t, const struct clp_rec_mark *mark)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
-    if (mark->flush_id != t->flush_id || t->mark_until_ns == 0)
-        return;
     uint64_t end_ns = mark->time_ns;
     if (end_ns <= t->start_ns || end_ns > now_ns)
         end_ns = now_ns;
-    give_window(t, end_ns, true);
+    if (mark->flush_id == 0)
+        t->last_words_ns = end_ns;
+    else if (mark->flush_id == t->flush_id && t->mark_until_ns)
+        give_window(t, end_ns, true);
 }
 
 static void take_record(void *context, const struct clp_reader_record *record)
@@ -148,7 +150,8 @@ static void give_last_window(struct clp_target *t, uint64_t now_ns)
     if (t->ended || t->start_ns == 0)
         return;
     t->ended = true;
-    give_window(t, CLP_MAX(now_ns, t->start_ns), false);
+    uint64_t end_ns = t->last_words_ns ? t->last_words_ns : now_ns;
+    give_window(t, CLP_MAX(end_ns, t->start_ns), t->last_words_ns != 0);
 }
 
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)

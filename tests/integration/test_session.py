@@ -140,7 +140,9 @@ class TestEnds(Case):
         target = self.start("--exit-after", "700")
         done = self.record(target.pid, "-d", "30")
         self.assert_sentence(done, 0, "has ended.*what was taken")
-        self.assertGreater(pprof.load(self.path).total(), 20e6)
+        profile = pprof.load(self.path)
+        self.assertGreater(profile.total(), 20e6)
+        self.assertFalse(any("not confirmed" in c for c in profile.comments), "it said a last word")
 
     def test_target_is_killed(self):
         target = self.start("--cpu", "7")
@@ -151,7 +153,10 @@ class TestEnds(Case):
         time.sleep(1)
         target.kill()
         self.assertEqual(process.wait(20), 0)
-        self.assertEqual(pprof.load(f"{self.directory}/k.pb.gz").total() % 7, 0)
+        profile = pprof.load(f"{self.directory}/k.pb.gz")
+        self.assertGreater(profile.total(), 0)
+        self.assertEqual(profile.total() % 7, 0)
+        self.assertTrue(any("not confirmed" in c for c in profile.comments), profile.comments)
 
     def test_library_leaves(self):
         target = self.start("--leave-after", "500")
@@ -520,6 +525,11 @@ class TestAgent(Case):
         done = self.run_clrpulse("agent", "-c", config)
         self.assert_sentence(done, 2, r"bad\.yaml:2: profile\.perod is no setting; did you mean "
                                       r"profile\.period\?")
+
+    def test_directory_that_cannot_be(self):
+        process = self.agent("{ kind: directory, path: /proc/no/such }")
+        self.assertEqual(process.wait(10), 1)
+        self.assertRegex(self.text(), "clrpulse: cannot make the directory /proc/no/such")
 
     def test_cost(self):
         """Little CPU, at most 30 MB, with 8 targets that send 100 samples a second each."""

@@ -257,18 +257,22 @@ static void write_garbage(struct clp_wire_header *h)
     atomic_store(&h->head, 256);
 }
 
+static void write_mark(uint64_t flush_id)
+{
+    struct clp_rec_mark mark = {.rec = {.type = CLP_REC_MARK, .size = sizeof(mark)},
+                                .flush_id = flush_id,
+                                .time_ns = clp_clock_monotonic_ns()};
+    (void)!clp_ring_write(&ring, &mark.rec);
+}
+
 /* false: the reader has gone. */
 static bool take_message(int fd)
 {
     alignas(8) uint8_t m[256];
     ssize_t n = recv(fd, m, sizeof(m), 0);
     int type = n > 0 ? clp_msg_check(m, (size_t)n) : -1;
-    if (type == CLP_MSG_FLUSH && !options.no_mark) {
-        struct clp_rec_mark mark = {.rec = {.type = CLP_REC_MARK, .size = sizeof(mark)},
-                                    .flush_id = ((struct clp_msg_flush *)m)->flush_id,
-                                    .time_ns = clp_clock_monotonic_ns()};
-        (void)!clp_ring_write(&ring, &mark.rec);
-    }
+    if (type == CLP_MSG_FLUSH && !options.no_mark)
+        write_mark(((struct clp_msg_flush *)m)->flush_id);
     if (type == CLP_MSG_BYE && (((struct clp_msg *)m)->flags & CLP_BYE_DETACH_IF_LAST)) {
         printf("detach\n");
         fflush(stdout);
@@ -294,8 +298,10 @@ static void serve_reader(int fd, int port, struct clp_wire_header *h)
     for (;;) {
         struct pollfd p[] = {{.fd = fd, .events = POLLIN}, {.fd = port, .events = POLLIN}};
         uint64_t ms = (clp_clock_monotonic_ns() - start) / CLP_NSEC_PER_MSEC;
-        if (options.exit_after_ms && ms >= options.exit_after_ms)
+        if (options.exit_after_ms && ms >= options.exit_after_ms) {
+            write_mark(0);
             exit(7);
+        }
         if (options.leave_after_ms && ms >= options.leave_after_ms)
             return;
         if (poll(p, 2, SAMPLE_MS) == 0 && !options.garbage)

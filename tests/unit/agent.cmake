@@ -10,6 +10,7 @@ target_link_libraries(fake-library PRIVATE clp_wire clp_base clp_core)
 clp_unit_test(test-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-profile-build.c
               USES clp_agent)
 target_compile_definitions(test-profile-build PRIVATE CLP_VERSION="${PROJECT_VERSION}")
+clp_unit_test(test-scan SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-scan.c USES clp_agent)
 clp_unit_test(test-place SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-place.c USES clp_agent)
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)

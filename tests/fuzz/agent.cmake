@@ -1,0 +1,2 @@
+clp_fuzzer(fuzz-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/fuzz-profile-build.c USES clp_agent
+           CORPUS ${CMAKE_CURRENT_LIST_DIR}/corpus/profile-build)

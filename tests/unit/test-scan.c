@@ -1,0 +1,226 @@
+/* The agent's repeated look at /proc, with a fake one. */
+#include "tests/unit/clp-cmocka.h"
+
+#include "agent/scan.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define SECOND CLP_NSEC_PER_SEC
+
+static char base[64];
+static struct clp_discover_roots roots;
+static struct clp_scan *scan;
+
+static void make_dir(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", base, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "%s/%s", base, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    strcpy(base, "/tmp/clp-scan-XXXXXX");
+    assert_non_null(mkdtemp(base));
+    roots = (struct clp_discover_roots){.proc = base, .root = "/nowhere"};
+    return clp_scan_new(&roots, &scan);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    char command[128];
+    scan = clp_scan_free(scan);
+    snprintf(command, sizeof(command), "rm -rf '%s'", base);
+    return system(command);
+}
+
+/* Process 5 with its root in the same folder. */
+static void add_process(const char *run_state)
+{
+    char text[256];
+    make_dir("5");
+    make_dir("5/root");
+    make_dir("5/root/tmp");
+    snprintf(text, sizeof(text), "5 (app) %s 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 5 0 77 1 2\n",
+             run_state);
+    write_file("5/stat", text);
+    snprintf(text, sizeof(text), "Uid:\t%u\t%u\t0\t0\nNSpid:\t5\n", getuid(), geteuid());
+    write_file("5/status", text);
+    write_file("5/environ", "");
+}
+
+struct port {
+    int fd;
+    int clients;
+    pthread_t thread;
+};
+
+static void *serve(void *context)
+{
+    struct port *p = context;
+    for (int i = 0; i < p->clients; i++) {
+        uint8_t in[64], out[256] = "DOTNET_IPC_V1\0\0\0\xff\0\0\0";
+        int c = accept(p->fd, NULL, NULL);
+        (void)!recv(c, in, sizeof(in), 0);
+        size_t n = 20 + 4;
+        memcpy(out + n, (uint64_t[]){getpid()}, 8); /* the peer that SO_PEERCRED shows, too */
+        n += 24 + 5 * 4;
+        out[14] = (uint8_t)n;
+        (void)!write(c, out, n);
+        close(c);
+    }
+    return NULL;
+}
+
+static void start_port(struct port *p, int clients)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof(a.sun_path), "%s/%d/root/tmp/dotnet-diagnostic-%d-77-socket", base,
+             getpid(), getpid());
+    p->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(p->fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(p->fd, 8), 0);
+    p->clients = clients;
+    assert_int_equal(pthread_create(&p->thread, NULL, serve, p), 0);
+}
+
+/* The fake process is this one, so that the listener's pid is right. */
+static void become_self(void)
+{
+    char from[128], to[128], text[256];
+    snprintf(from, sizeof(from), "%s/5", base);
+    snprintf(to, sizeof(to), "%s/%d", base, getpid());
+    assert_int_equal(rename(from, to), 0);
+    snprintf(to, sizeof(to), "%d/stat", getpid());
+    snprintf(text, sizeof(text), "%d (app) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 5 0 77 1 2\n",
+             getpid());
+    write_file(to, text);
+    snprintf(to, sizeof(to), "%d/status", getpid());
+    snprintf(text, sizeof(text), "Uid:\t%u\t%u\t0\t0\nNSpid:\t%d\n", getuid(), geteuid(), getpid());
+    write_file(to, text);
+}
+
+static int found_count;
+static int32_t hold_pid;
+static uint64_t hold_until;
+
+static void found(void *context, struct clp_dotnet *d)
+{
+    (void)context;
+    found_count++;
+    assert_int_equal(d->state, CLP_DOTNET_READY);
+    hold_pid = d->pid;
+    if (hold_until)
+        clp_scan_hold(scan, d->pid, hold_until);
+}
+
+static int round_at(uint64_t now_ns)
+{
+    found_count = 0;
+    assert_int_equal(clp_scan_round(scan, now_ns, found, NULL), 0);
+    return found_count;
+}
+
+static void a_target_is_found_and_held(void **state)
+{
+    (void)state;
+    struct port p;
+    add_process("S");
+    become_self();
+    start_port(&p, 2);
+    hold_until = 100 * SECOND;
+    assert_int_equal(round_at(10 * SECOND), 1);
+    assert_int_equal(hold_pid, getpid());
+    assert_int_equal(round_at(11 * SECOND), 0);
+    assert_int_equal(round_at(99 * SECOND), 0);
+    assert_int_equal(round_at(100 * SECOND), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+/* A process without a port is looked at after 1, 2, 4 ... 30 s: one that becomes a target meanwhile
+ * is found then. */
+static void others_are_looked_at_more_rarely(void **state)
+{
+    (void)state;
+    struct port p;
+    add_process("S");
+    become_self();
+    hold_until = UINT64_MAX;
+    assert_int_equal(round_at(10 * SECOND), 0); /* next look at 11 */
+    assert_int_equal(round_at(11 * SECOND), 0); /* next look at 13 */
+    start_port(&p, 1);
+    assert_int_equal(round_at(12 * SECOND), 0);
+    assert_int_equal(round_at(13 * SECOND), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+static void a_pid_that_was_gone_is_new(void **state)
+{
+    (void)state;
+    struct port p;
+    char path[128], away[128];
+    add_process("S");
+    become_self();
+    start_port(&p, 2);
+    hold_until = UINT64_MAX;
+    assert_int_equal(round_at(10 * SECOND), 1);
+    assert_int_equal(round_at(20 * SECOND), 0);
+    snprintf(path, sizeof(path), "%s/%d", base, getpid());
+    snprintf(away, sizeof(away), "%s/away", base);
+    assert_int_equal(rename(path, away), 0);
+    assert_int_equal(round_at(21 * SECOND), 0);
+    assert_int_equal(rename(away, path), 0);
+    assert_int_equal(round_at(22 * SECOND), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+static void stopped_ones_are_not_asked(void **state)
+{
+    (void)state;
+    char path[256];
+    add_process("T");
+    snprintf(path, sizeof(path), "%s/5/root/tmp/dotnet-diagnostic-5-77-socket", base);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    strcpy(a.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(round_at(10 * SECOND), 0);
+    assert_int_equal(accept(fd, NULL, NULL), -1); /* nobody came */
+    close(fd);
+}
+
+#define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(a_target_is_found_and_held),
+        T(others_are_looked_at_more_rarely),
+        T(a_pid_that_was_gone_is_new),
+        T(stopped_ones_are_not_asked),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

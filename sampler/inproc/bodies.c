@@ -70,14 +70,26 @@ static bool decode(uint32_t number, struct clp_code *ret)
     return true;
 }
 
+/* The method to make sure of before its name is used for a sample of this time; 0 = none. */
+static uint32_t suspect_locked(uint32_t number, uint64_t time_ns)
+{
+    const struct clp_body *b = clp_code_table_body_locked(number);
+    if ((b->state & (CLP_BODY_STATE_UNSURE | CLP_BODY_STATE_DEAD)) != CLP_BODY_STATE_UNSURE)
+        return 0;
+    uint64_t since_ns = clp_code_table_suspect_ns_locked(b->method);
+    return since_ns && time_ns >= since_ns ? b->method : 0;
+}
+
 static bool find_in_table(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
 {
     struct clp_code code;
     clp_code_lock();
     uint32_t number = clp_code_table_find_locked(ip, time_ns);
+    uint32_t suspect = number ? suspect_locked(number, time_ns) : 0;
     bool ready = number && fill_locked(number, &code);
     clp_code_unlock();
-    if (!number || (!ready && !decode(number, &code)))
+    if (!number || (suspect && !clp_code_confirm(suspect, ip, time_ns)) ||
+        (!ready && !decode(number, &code)))
         return false;
     *ret = code;
     return true;

@@ -92,39 +92,63 @@ static void add_versions(struct clr_info *info, uint32_t method, clr_function_id
 
 /* ---- methods ------------------------------------------------------------------------------- */
 
+/* A method that is suspect and compiled again may be another one under a reused id. */
+static uint32_t find_method(clr_function_id function)
+{
+    clp_code_lock();
+    uint32_t method = clp_code_table_method_find_locked(function);
+    uint64_t suspect_ns = method ? clp_code_table_suspect_ns_locked(method) : 0;
+    if (suspect_ns) {
+        clp_code_table_method_kill_locked(method, suspect_ns);
+        method = 0;
+    }
+    clp_code_unlock();
+    return method;
+}
+
+static uint32_t add_method_locked(clr_function_id function, uint32_t owner, bool sure)
+{
+    uint32_t method = clp_code_table_method_find_locked(function);
+    if (method)
+        return method;
+    method = clp_code_table_method_add_locked(function, owner,
+                                              owner || !sure ? CLP_METHOD_STATE_MORTAL : 0);
+    if (method && !owner && !sure &&
+        clp_code_table_set_unsure_locked(method, clp_modules_last_serial_locked()) < 0) {
+        clp_code_table_method_kill_locked(method, 0);
+        return 0;
+    }
+    return method;
+}
+
 /* A new method that may unload is named now, while it certainly exists. */
 static uint32_t add_mortal_method(clr_function_id function, const struct clp_function_facts *facts,
-                                  uint32_t owner)
+                                  uint32_t owner, bool sure)
 {
     struct clp_method_texts texts;
     clp_names_init_texts(&texts);
     clp_names_method(facts, &texts);
     clp_code_lock();
-    uint32_t method = clp_code_table_method_find_locked(function);
-    if (!method)
-        method = clp_code_table_method_add_locked(function, owner, CLP_METHOD_STATE_MORTAL);
+    uint32_t method = add_method_locked(function, owner, sure);
     if (method)
         clp_code_table_method_name_locked(method, &texts);
     clp_code_unlock();
     return method;
 }
 
-static uint32_t find_or_add_method(clr_function_id function)
+/* `immortal`: its code was seen in an image that cannot unload. */
+static uint32_t find_or_add_method(clr_function_id function, bool immortal)
 {
     struct clp_function_facts facts;
     bool sure;
-    clp_code_lock();
-    uint32_t method = clp_code_table_method_find_locked(function);
-    clp_code_unlock();
+    uint32_t method = find_method(function);
     if (method || clp_names_facts(function, &facts) < 0)
         return method;
     uint32_t owner = clp_names_owner(&facts, &sure);
-    if (owner || !sure)
-        return add_mortal_method(function, &facts, owner);
+    if (owner || !(sure || immortal))
+        return add_mortal_method(function, &facts, owner, sure);
     clp_code_lock();
-    method = clp_code_table_method_find_locked(function);
-    if (!method)
-        method = clp_code_table_method_add_locked(function, 0, 0);
+    method = add_method_locked(function, 0, true);
     clp_code_unlock();
     return method;
 }
@@ -132,7 +156,7 @@ static uint32_t find_or_add_method(clr_function_id function)
 void clp_code_jit_finished(clr_function_id function, uint64_t rejit)
 {
     struct clr_info *info = clp_runtime_info();
-    uint32_t method = info ? find_or_add_method(function) : 0;
+    uint32_t method = info ? find_or_add_method(function, false) : 0;
     if (method)
         add_versions(info, method, function, rejit, clp_clock_monotonic_ns());
     clp_runtime_compiled();
@@ -167,18 +191,20 @@ static uint32_t add_dynamic_method(clr_function_id function, const struct clp_me
     return method;
 }
 
-static int add_dynamic(struct clr_info *info, clr_function_id function, uint64_t birth_ns)
+static int add_dynamic(struct clr_info *info, clr_function_id function, uint64_t birth_ns,
+                       bool with_signature)
 {
     struct clp_method_texts texts;
     struct clr_code_range ranges[RANGES_MAX];
     uint32_t count = 0;
     clp_names_init_texts(&texts);
-    if (clp_names_dynamic(function, &texts) < 0 ||
+    if (clp_names_dynamic(function, with_signature, &texts) < 0 ||
         !CLR_OK(info->slots->get_code_info2(info, function, RANGES_MAX, &count, ranges)))
         return -ENOENT;
     uint32_t method = add_dynamic_method(function, &texts, birth_ns);
-    if (method)
-        add_ranges(method, ranges, count, birth_ns);
+    if (!method)
+        return -ENOMEM;
+    add_ranges(method, ranges, count, birth_ns);
     return 0;
 }
 
@@ -186,20 +212,30 @@ void clp_code_dynamic_finished(clr_function_id function)
 {
     struct clr_info *info = clp_runtime_info();
     if (info)
-        (void)add_dynamic(info, function, clp_clock_monotonic_ns());
+        (void)add_dynamic(info, function, clp_clock_monotonic_ns(), true);
     clp_runtime_compiled();
 }
 
-void clp_code_dynamic_unloaded(clr_function_id function)
+static bool kill_dynamic(clr_function_id function, uint64_t now_ns)
 {
-    uint64_t now = clp_clock_monotonic_ns();
     clp_code_lock();
     uint32_t method = clp_code_table_method_find_locked(function);
     if (method)
-        clp_code_table_method_kill_locked(method, now);
-    else
-        atomic_store(&unknown_unload_ns, now);
+        clp_code_table_method_kill_locked(method, now_ns);
     clp_code_unlock();
+    return method != 0;
+}
+
+/* One that is older than the library is learnt in its last moment: samples that saw it may still
+ * wait, and it need not count as unknown. Without its signature, whose types the runtime would have
+ * to look up in a state where it must not wait. */
+void clp_code_dynamic_unloaded(clr_function_id function)
+{
+    uint64_t now = clp_clock_monotonic_ns();
+    struct clr_info *info = clp_runtime_info();
+    if (!kill_dynamic(function, now) &&
+        (!info || add_dynamic(info, function, 0, false) < 0 || !kill_dynamic(function, now)))
+        atomic_store(&unknown_unload_ns, now);
     clp_gate_wait(CLP_GATE_DYNAMIC);
 }
 
@@ -215,11 +251,18 @@ void clp_code_module_attached(clr_module_id module, clr_assembly_id assembly)
     clp_modules_attached(module, assembly);
 }
 
+static void module_dies(uint32_t number, uint64_t now_ns)
+{
+    clp_code_table_owner_kill_locked(number, now_ns);
+    if (clp_modules_collectible_locked(number))
+        clp_code_table_suspect_locked(clp_modules_at_locked(number)->serial, now_ns);
+}
+
 void clp_code_module_unload(clr_assembly_id assembly, clr_module_id module)
 {
     uint64_t now = clp_clock_monotonic_ns();
     clp_code_lock();
-    if (clp_modules_kill_locked(assembly, module, clp_code_table_owner_kill_locked, now))
+    if (clp_modules_kill_locked(assembly, module, module_dies, now))
         atomic_store(&unknown_unload_ns, now);
     clp_code_unlock();
     clp_gate_wait(CLP_GATE_MODULES);
@@ -325,9 +368,10 @@ static int learn(struct clr_info *info, uint64_t ip, uint64_t birth_ns)
     uint64_t rejit = 0;
     if (!CLR_OK(info->slots->get_function_from_ip3(info, ip, &function, &rejit)) || !function)
         return -ENOENT;
-    if (add_dynamic(info, function, birth_ns) == 0)
-        return 0;
-    uint32_t method = find_or_add_method(function);
+    int r = add_dynamic(info, function, birth_ns, true);
+    if (r != -ENOENT)
+        return r;
+    uint32_t method = find_or_add_method(function, false);
     if (!method)
         return -ENOENT;
     add_versions(info, method, function, rejit, birth_ns);
@@ -362,9 +406,39 @@ uint32_t clp_code_method_at(uint64_t ip)
     clp_gate_enter(CLP_GATE_MODULES);
     uint32_t method = 0;
     if (CLR_OK(info->slots->get_function_from_ip3(info, ip, &function, NULL)) && function)
-        method = find_or_add_method(function);
+        method = find_or_add_method(function, true);
     clp_gate_leave();
+    if (method) {
+        clp_code_lock();
+        clp_code_table_set_sure_locked(method);
+        clp_code_unlock();
+    }
     return method;
+}
+
+/* The sample proves that the code was loaded after the last unload of anything that it could belong
+ * to (each such unload makes it suspect anew); none gets past its callback while the gate is
+ * closed. */
+bool clp_code_confirm(uint32_t method, uint64_t ip, uint64_t time_ns)
+{
+    struct clr_info *info = clp_runtime_info();
+    clr_function_id function = 0;
+    clp_gate_enter(CLP_GATE_MODULES);
+    clp_code_lock();
+    uint64_t suspect_ns = clp_code_table_suspect_ns_locked(method);
+    clr_function_id known = clp_code_table_method_locked(method)->function;
+    clp_code_unlock();
+    bool ask = info && suspect_ns < time_ns;
+    bool same = ask && CLR_OK(info->slots->get_function_from_ip3(info, ip, &function, NULL)) &&
+                function == known;
+    clp_code_lock();
+    if (same)
+        clp_code_table_trust_locked(method);
+    else if (ask)
+        clp_code_table_method_kill_locked(method, suspect_ns);
+    clp_code_unlock();
+    clp_gate_leave();
+    return same;
 }
 
 void clp_code_name_method(uint32_t method)

@@ -7,6 +7,8 @@
 #include "sampler/inproc/clr.h"
 #include "sampler/unwind/code.h"
 
+#include <stdbool.h>
+
 void clp_code_jit_finished(clr_function_id function, uint64_t rejit);
 void clp_code_dynamic_finished(clr_function_id function);
 void clp_code_dynamic_unloaded(clr_function_id function);
@@ -28,6 +30,9 @@ int clp_code_learn_at(uint64_t ip, uint64_t time_ns) CLP_MUST_USE;
 /* Loop thread: the method that owns precompiled code at `ip`, added if new; 0 when the runtime does
  * not tell. */
 uint32_t clp_code_method_at(uint64_t ip);
+/* Loop thread: whether the code at `ip`, whose method is suspect, is what a sample saw at
+ * `time_ns`. If not, the method is taken to have died when it became suspect. */
+bool clp_code_confirm(uint32_t method, uint64_t ip, uint64_t time_ns);
 /* Loop thread: names a method that is not named yet. */
 void clp_code_name_method(uint32_t method);
 /* The frame of a body whose code lies at `start`, from its first bytes. */

@@ -23,8 +23,16 @@ struct cache_entry {
     uint32_t body;
 };
 
+/* An unsure method. The list is in falling order of serials. */
+struct unsure {
+    uint32_t next;
+    uint32_t serial;
+    uint64_t suspect_ns;
+};
+
 static struct clp_lock lock;
-static struct clp_slots methods, bodies, names, wire_bodies, wire_methods;
+static struct clp_slots methods, bodies, names, unsures, wire_bodies, wire_methods;
+static uint32_t first_unsure;
 static struct clp_strings strings;
 static struct clp_code_index live;
 static uint32_t *buckets;
@@ -46,6 +54,7 @@ int clp_code_table_init(void)
     clp_slots_init(&methods, sizeof(struct clp_method), 1024, CLP_METHODS_MAX);
     clp_slots_init(&bodies, sizeof(struct clp_body), 1024, CLP_BODIES_MAX);
     clp_slots_init(&names, sizeof(struct clp_method_name), 512, CLP_METHODS_MAX);
+    clp_slots_init(&unsures, sizeof(struct unsure), 512, CLP_METHODS_MAX);
     clp_slots_init(&wire_bodies, sizeof(uint32_t), 4096, CLP_BODIES_MAX);
     clp_slots_init(&wire_methods, sizeof(uint32_t), 4096, CLP_METHODS_MAX);
     buckets = clp_pages_alloc(METHOD_BUCKETS * sizeof(*buckets));
@@ -63,6 +72,8 @@ void clp_code_table_done(void)
     clp_slots_done(&methods);
     clp_slots_done(&bodies);
     clp_slots_done(&names);
+    clp_slots_done(&unsures);
+    first_unsure = 0;
     clp_slots_done(&wire_bodies);
     clp_slots_done(&wire_methods);
     clp_pages_free(buckets, METHOD_BUCKETS * sizeof(*buckets));
@@ -143,6 +154,62 @@ static void unlink_owner(uint32_t number)
         link = &clp_code_table_method_locked(*link)->next_of_owner;
     if (*link)
         *link = m->next_of_owner;
+}
+
+static struct unsure *unsure_of(const struct clp_method *m)
+{
+    return clp_slots_at(&unsures, m->next_of_owner);
+}
+
+int clp_code_table_set_unsure_locked(uint32_t method, uint32_t serial)
+{
+    struct clp_method *m = clp_code_table_method_locked(method);
+    m->next_of_owner = clp_slots_take(&unsures);
+    if (!m->next_of_owner)
+        return -ENOMEM;
+    m->state |= CLP_METHOD_STATE_UNSURE;
+    *unsure_of(m) = (struct unsure){.next = first_unsure, .serial = serial};
+    first_unsure = m->next_of_owner;
+    return 0;
+}
+
+void clp_code_table_set_sure_locked(uint32_t method)
+{
+    struct clp_method *m = clp_code_table_method_locked(method);
+    if (!(m->state & CLP_METHOD_STATE_UNSURE))
+        return;
+    uint32_t *link = &first_unsure;
+    while (*link && *link != m->next_of_owner)
+        link = &((struct unsure *)clp_slots_at(&unsures, *link))->next;
+    if (*link)
+        *link = unsure_of(m)->next;
+    clp_slots_give(&unsures, m->next_of_owner);
+    m->next_of_owner = 0;
+    m->state &= (uint16_t)~CLP_METHOD_STATE_UNSURE;
+}
+
+void clp_code_table_suspect_locked(uint32_t serial, uint64_t now_ns)
+{
+    struct unsure *u;
+    for (uint32_t n = first_unsure; n; n = u->next) {
+        u = clp_slots_at(&unsures, n);
+        if (u->serial < serial)
+            return;
+        u->suspect_ns = now_ns;
+    }
+}
+
+uint64_t clp_code_table_suspect_ns_locked(uint32_t method)
+{
+    const struct clp_method *m = clp_code_table_method_locked(method);
+    return m->state & CLP_METHOD_STATE_UNSURE ? unsure_of(m)->suspect_ns : 0;
+}
+
+void clp_code_table_trust_locked(uint32_t method)
+{
+    const struct clp_method *m = clp_code_table_method_locked(method);
+    if (m->state & CLP_METHOD_STATE_UNSURE)
+        unsure_of(m)->suspect_ns = 0;
 }
 
 static void free_name(uint32_t number)
@@ -260,6 +327,7 @@ static void kill_method(uint32_t number, uint64_t now_ns)
 {
     struct clp_method *m = clp_code_table_method_locked(number);
     uint32_t body;
+    clp_code_table_set_sure_locked(number);
     unhash(number);
     while ((body = first_live_body(m)) != 0)
         kill_body(body, now_ns);
@@ -317,6 +385,8 @@ uint32_t clp_code_table_body_add_locked(uint32_t method, uint64_t start, uint32_
     if (!number)
         return 0;
     struct clp_method *m = clp_code_table_method_locked(method);
+    if (m->state & CLP_METHOD_STATE_UNSURE)
+        state |= CLP_BODY_STATE_UNSURE;
     *clp_code_table_body_locked(number) = (struct clp_body){.next = m->first_body,
                                                             .method = method,
                                                             .start = start,
@@ -455,14 +525,15 @@ uint32_t clp_code_table_body_count_locked(void)
 
 uint64_t clp_code_table_refused_locked(void)
 {
-    return methods.refused + bodies.refused + names.refused + wire_bodies.refused +
-           wire_methods.refused + strings.arena.refused + clp_graveyard_refused();
+    return methods.refused + bodies.refused + names.refused + unsures.refused +
+           wire_bodies.refused + wire_methods.refused + strings.arena.refused +
+           clp_graveyard_refused();
 }
 
 size_t clp_code_table_bytes_locked(void)
 {
     return clp_slots_bytes(&methods) + clp_slots_bytes(&bodies) + clp_slots_bytes(&names) +
-           clp_slots_bytes(&wire_bodies) + clp_slots_bytes(&wire_methods) +
-           METHOD_BUCKETS * sizeof(*buckets) + clp_strings_bytes(&strings) +
-           clp_code_index_bytes(&live) + clp_graveyard_bytes();
+           clp_slots_bytes(&unsures) + clp_slots_bytes(&wire_bodies) +
+           clp_slots_bytes(&wire_methods) + METHOD_BUCKETS * sizeof(*buckets) +
+           clp_strings_bytes(&strings) + clp_code_index_bytes(&live) + clp_graveyard_bytes();
 }

@@ -16,16 +16,17 @@ enum {
     CLP_METHOD_STATE_NAMED = 1 << 0,  /* naming was done, whatever came of it */
     CLP_METHOD_STATE_MORTAL = 1 << 1, /* may unload: named and decoded when it was compiled */
     CLP_METHOD_STATE_DEAD = 1 << 2,
+    CLP_METHOD_STATE_UNSURE = 1 << 3, /* what it dies with is not told; see below */
 };
 
 struct clp_method {
     uint32_t hash_next; /* first word: the free list's link */
     uint32_t first_body;
     clr_function_id function; /* 0 = not known to the runtime by an id (yet) */
-    uint32_t next_of_owner;
-    uint32_t name;    /* in the table of names; 0 = none */
-    uint32_t wire_id; /* 0 until it is first seen in a sample */
-    uint16_t owner;   /* module with which it dies; 0 = lives for ever, or dies alone */
+    uint32_t next_of_owner;   /* UNSURE: its entry in the list of those */
+    uint32_t name;            /* in the table of names; 0 = none */
+    uint32_t wire_id;         /* 0 until it is first seen in a sample */
+    uint16_t owner;           /* module with which it dies; 0 = lives for ever, or dies alone */
     uint16_t state;
 };
 
@@ -33,6 +34,7 @@ enum {
     CLP_BODY_STATE_R2R = 1 << 0,
     CLP_BODY_STATE_DECODED = 1 << 1, /* the frame fields are valid */
     CLP_BODY_STATE_DEAD = 1 << 2,
+    CLP_BODY_STATE_UNSURE = 1 << 3, /* of an unsure method */
 };
 
 struct clp_body {
@@ -71,6 +73,23 @@ const struct clp_method_name *clp_code_table_name_locked(const struct clp_method
 void clp_code_table_method_kill_locked(uint32_t method, uint64_t now_ns);
 /* The same for all methods that die with a module. */
 void clp_code_table_owner_kill_locked(uint32_t module, uint64_t now_ns);
+
+/* ---- methods of which the runtime does not tell with what they die ----
+ *
+ * Code that is shared by instantiations of a class may belong to any module that may unload and was
+ * loaded before the code was first known. When such a module unloads, the method is suspect: its
+ * name is right for samples before that time; for later ones somebody has to make sure. */
+
+/* A new method is unsure; `serial` is that of the youngest module. -ENOMEM at the ceiling. */
+int clp_code_table_set_unsure_locked(uint32_t method, uint32_t serial) CLP_MUST_USE;
+/* It lives for ever after all. Harmless for others. */
+void clp_code_table_set_sure_locked(uint32_t method);
+/* A module that may unload does: all unsure methods that were first known after its load. */
+void clp_code_table_suspect_locked(uint32_t serial, uint64_t now_ns);
+/* Since when the method is suspect; 0 = it is not. */
+uint64_t clp_code_table_suspect_ns_locked(uint32_t method);
+/* It was seen alive since. */
+void clp_code_table_trust_locked(uint32_t method);
 
 /* ---- bodies ---- */
 

@@ -61,6 +61,11 @@ bool clp_modules_collectible_locked(uint32_t number)
     return number && (clp_modules_at_locked(number)->flags & CLR_MODULE_COLLECTIBLE);
 }
 
+uint32_t clp_modules_last_serial_locked(void)
+{
+    return last_serial;
+}
+
 /* ---- lifetime ------------------------------------------------------------------------------ */
 
 static void free_if_unused_locked(uint32_t number)

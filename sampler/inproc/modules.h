@@ -42,6 +42,8 @@ void clp_modules_attached(clr_module_id id, clr_assembly_id assembly);
 uint32_t clp_modules_number_locked(clr_module_id id); /* 0 = not known */
 struct clp_module *clp_modules_at_locked(uint32_t number);
 bool clp_modules_collectible_locked(uint32_t number);
+/* Of the module that was learnt last. */
+uint32_t clp_modules_last_serial_locked(void);
 
 /* What refers to a module keeps its entry. */
 void clp_modules_use_locked(uint32_t number);

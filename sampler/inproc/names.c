@@ -208,7 +208,16 @@ static bool is_il_stub(const struct clp_text *name)
     return name->len >= sizeof(prefix) - 1 && memcmp(name->buf, prefix, sizeof(prefix) - 1) == 0;
 }
 
-int clp_names_dynamic(clr_function_id function, struct clp_method_texts *ret)
+static void dynamic_signature(struct clp_method_texts *ret, const uint8_t *sig, uint32_t len)
+{
+    struct clp_metadata_scope s = clp_metadata_open(ret->module);
+    struct clp_signature_names names = clp_type_name_signature(&s);
+    if (clp_signature_params(sig, len, &names, &ret->signature) < 0)
+        ret->signature.cut = true;
+    clp_metadata_close(&s);
+}
+
+int clp_names_dynamic(clr_function_id function, bool with_signature, struct clp_method_texts *ret)
 {
     uint16_t name[NAME_UNITS];
     uint32_t len = 0, sig_len = 0;
@@ -229,10 +238,7 @@ int clp_names_dynamic(clr_function_id function, struct clp_method_texts *ret)
     ret->name.cut |= too_long;
     ret->flags |= is_il_stub(&ret->name) ? CLP_METHOD_STUB : CLP_METHOD_DYNAMIC;
     ret->module = clp_modules_learn(module);
-    struct clp_metadata_scope s = clp_metadata_open(ret->module);
-    struct clp_signature_names names = clp_type_name_signature(&s);
-    if (sig && clp_signature_params(sig, sig_len, &names, &ret->signature) < 0)
-        ret->signature.cut = true;
-    clp_metadata_close(&s);
+    if (with_signature && sig)
+        dynamic_signature(ret, sig, sig_len);
     return 0;
 }

@@ -31,8 +31,10 @@ uint32_t clp_names_owner(const struct clp_function_facts *facts, bool *ret_sure)
 
 /* Fills all texts; what cannot be found stays empty. */
 void clp_names_method(const struct clp_function_facts *facts, struct clp_method_texts *ret);
-/* The same for a dynamic method or an IL stub: name, signature, module. -ENOENT when it is none. */
-int clp_names_dynamic(clr_function_id function, struct clp_method_texts *ret) CLP_MUST_USE;
+/* The same for a dynamic method or an IL stub: name, module, and the signature if wanted. -ENOENT
+ * when it is none. */
+int clp_names_dynamic(clr_function_id function, bool with_signature,
+                      struct clp_method_texts *ret) CLP_MUST_USE;
 
 void clp_names_init_texts(struct clp_method_texts *t);
 /* Forgets the cache, whose texts belong to the table of strings. */

@@ -253,6 +253,31 @@ static void wire_numbers_are_not_used_again(void **state)
     assert_int_not_equal(clp_code_table_body_wire_id_locked(b), id);
 }
 
+/* Modules 10 and 12 may unload; an unsure method may belong to those that were there before it. */
+static void unsure_methods_are_suspect_after_an_unload(void **state)
+{
+    (void)state;
+    uint32_t early = method(8, 0), late = method(16, 0), sure = method(24, 0);
+    assert_int_equal(clp_code_table_set_unsure_locked(early, 10), 0);
+    assert_int_equal(clp_code_table_set_unsure_locked(late, 12), 0);
+    uint32_t b = body(late, 0x1000, 0x10, 1);
+    assert_true(clp_code_table_body_locked(b)->state & CLP_BODY_STATE_UNSURE);
+    clp_code_table_suspect_locked(12, 50);
+    assert_int_equal(clp_code_table_suspect_ns_locked(early), 0);
+    assert_int_equal(clp_code_table_suspect_ns_locked(late), 50);
+    assert_int_equal(clp_code_table_suspect_ns_locked(sure), 0);
+    clp_code_table_trust_locked(late);
+    assert_int_equal(clp_code_table_suspect_ns_locked(late), 0);
+    clp_code_table_suspect_locked(10, 60);
+    assert_int_equal(clp_code_table_suspect_ns_locked(early), 60);
+    assert_int_equal(clp_code_table_suspect_ns_locked(late), 60);
+    clp_code_table_set_sure_locked(early);
+    clp_code_table_set_sure_locked(sure);
+    clp_code_table_method_kill_locked(late, 70);
+    clp_code_table_suspect_locked(1, 80);
+    assert_int_equal(clp_code_table_suspect_ns_locked(early), 0);
+}
+
 static void frames_survive_their_packing(void **state)
 {
     (void)state;
@@ -307,8 +332,8 @@ int main(void)
         TEST(younger_code_ends_what_lay_there),  TEST(the_same_body_is_added_once),
         TEST(all_of_a_module_dies_with_it),      TEST(memory_does_not_grow_with_churn),
         TEST(the_graveyard_has_a_ceiling),       TEST(wire_numbers_come_on_first_use_and_stay),
-        TEST(wire_numbers_are_not_used_again),   TEST(frames_survive_their_packing),
-        TEST(twenty_thousand_methods_fit),
+        TEST(wire_numbers_are_not_used_again),   TEST(unsure_methods_are_suspect_after_an_unload),
+        TEST(frames_survive_their_packing),      TEST(twenty_thousand_methods_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

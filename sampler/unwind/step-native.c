@@ -61,6 +61,13 @@ static enum clp_next step_restorer(struct clp_walker *w)
     return CLP_NEXT;
 }
 
+/* A return address below the frame pointer: hand-written tables of code that loads a whole context say
+ * so while rbp is being replaced. */
+static bool is_doubtful(const struct clp_rule *rule)
+{
+    return rule->cfa_reg == CLP_REG_RBP && rule->cfa_off < 16;
+}
+
 enum clp_next clp_walker_step_native(struct clp_walker *w)
 {
     if (!w->code.native)
@@ -73,7 +80,12 @@ enum clp_next clp_walker_step_native(struct clp_walker *w)
         return at_restorer(w) ? step_restorer(w) : clp_walker_step_thunk(w);
     if (rule->flags & CLP_RULE_SIGNAL)
         note_activation(w, w->regs.r[CLP_REG_RSP]);
-    return clp_walker_apply(w, w->code.native, rule);
+    enum clp_next n = clp_walker_apply(w, w->code.native, rule);
+    if (n == CLP_NEXT && is_doubtful(rule) && !clp_walker_is_return(w, w->regs.r[CLP_REG_RIP])) {
+        w->flags |= CLP_WALK_INCOMPLETE;
+        return CLP_NEXT_LOST;
+    }
+    return n;
 }
 
 static enum clp_next return_at(struct clp_walker *w, uint64_t slot)
@@ -82,6 +94,15 @@ static enum clp_next return_at(struct clp_walker *w, uint64_t slot)
     struct clp_rule rule = call;
     rule.cfa_off = (int32_t)(slot + 8 - w->regs.r[CLP_REG_RSP]);
     return clp_walker_apply(w, NULL, &rule);
+}
+
+/* A thread's first instructions, between the system call that made it and the function whose tables say
+ * that nothing called it. */
+static bool is_before_root(const struct clp_walker *w)
+{
+    const struct clp_native_table *t = w->code.native;
+    uint64_t ahead = w->lookup - w->code.start + 8;
+    return t && w->exact && clp_native_rule(t, ahead)->saved[CLP_SAVE_RIP] == CLP_SLOT_UNDEFINED;
 }
 
 /* Stubs, thunks and copied write barriers have no frame: the return address is at rsp, or one slot
@@ -96,6 +117,8 @@ enum clp_next clp_walker_step_thunk(struct clp_walker *w)
         if (clp_walker_is_return(w, value) || (value != 0 && value == w->state->hijack_stub))
             return return_at(w, slot);
     }
+    if (is_before_root(w))
+        return CLP_NEXT_ROOT;
     w->flags |= CLP_WALK_INCOMPLETE;
     return clp_walker_by_rbp(w);
 }

@@ -210,8 +210,10 @@ static void read_perf_map(struct process *p)
 
 void process_refresh(struct process *p)
 {
-    p->refresh_maps = true;
     read_perf_map(p);
+    if (p->unstable_maps)
+        read_maps(p);
+    p->refresh_maps = !p->unstable_maps;
 }
 
 static struct body *find_body(struct process *p, uint64_t ip)

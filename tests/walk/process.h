@@ -45,6 +45,7 @@ struct process {
     size_t nbodies;
     long map_read; /* bytes of the perf map taken so far */
     bool refresh_maps;
+    bool unstable_maps; /* libraries come and go: read the mappings for each sample */
     struct clp_arena arena;
     struct clp_code_source source;
 };

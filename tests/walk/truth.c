@@ -1,7 +1,7 @@
 /* walk-truth: starts a test program, stops its threads at random instants from outside (ptrace),
  * walks what it finds, and holds the walks against what the program is known to do.
  *
- *   walk-truth [-v] [-n SAMPLES] PROGRAM MODE [PROGRAM'S OPTIONS]...
+ *   walk-truth [-v] [-u] [-n SAMPLES] PROGRAM MODE [PROGRAM'S OPTIONS]...
  *
  * Exit code 0: enough walks ended at a thread's root and every chain was exact. */
 #include <dirent.h>
@@ -38,7 +38,7 @@ struct run {
     uint8_t *stack;
     bool verbose;
     unsigned long samples, complete, incomplete, truncated, repaired, hijacked_caller, gc_wait, osr;
-    unsigned long frames, no_stack;
+    unsigned long frames, no_stack, other_stack;
     unsigned shown;
 };
 
@@ -208,6 +208,21 @@ static void show(const char *why, const struct clp_walk_input *in,
         show_next(in, frames[r->count - 1].cfa);
 }
 
+/* A signal handler on an alternate stack: the interrupted one was not copied (nor would it be by
+ * the library, which keeps such samples as leaf only). */
+static bool on_other_stack(const struct clp_walk_input *in, const struct clp_walk_frame *frames,
+                           const struct clp_walk_result *r)
+{
+    char name[600];
+    uint64_t rsp;
+    if (r->count < 2 || !(r->flags & CLP_WALK_INCOMPLETE))
+        return false;
+    process_name(&run.process, &frames[r->count - 1], name, sizeof(name));
+    uint64_t ucontext = frames[r->count - 2].cfa;
+    return strncmp(name, "libc.so", 7) == 0 && clp_stack_u64(&in->stack, ucontext + 160, &rsp) &&
+           (rsp < in->stack.low || rsp >= in->stack.high);
+}
+
 static void count(const struct clp_walk_result *r, const struct clp_walk_frame *frames)
 {
     bool done = !(r->flags & (CLP_WALK_INCOMPLETE | CLP_WALK_TRUNCATED));
@@ -265,6 +280,10 @@ static void examine(pid_t tid)
             clp_walk(&run.process.source, &run.state, &in, frames, CLP_WALK_FRAMES_MAX, &r);
             break;
         }
+    }
+    if (on_other_stack(&in, frames, &r)) {
+        run.other_stack++;
+        return;
     }
     count(&r, frames);
     judge(&in, frames, &r);
@@ -324,9 +343,9 @@ static int report(void)
 {
     double complete = run.samples ? (double)run.complete / (double)run.samples : 0;
     printf("samples %lu frames %lu complete %.4f%% incomplete %lu truncated %lu repaired %lu "
-           "hijacked-caller %lu gc-wait %lu osr %lu no-stack %lu\n",
+           "hijacked-caller %lu gc-wait %lu osr %lu no-stack %lu other-stack %lu\n",
            run.samples, run.frames, complete * 100, run.incomplete, run.truncated, run.repaired,
-           run.hijacked_caller, run.gc_wait, run.osr, run.no_stack);
+           run.hijacked_caller, run.gc_wait, run.osr, run.no_stack, run.other_stack);
     bool chains = chains_report(&run.chains);
     return complete >= LEAST_COMPLETE && chains ? 0 : 1;
 }
@@ -334,16 +353,19 @@ static int report(void)
 int main(int argc, char **argv)
 {
     unsigned long wanted = 3000;
+    bool unstable = false;
     char line[4096];
     int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {
         if (strcmp(argv[at], "-v") == 0)
             run.verbose = true;
+        else if (strcmp(argv[at], "-u") == 0)
+            unstable = true;
         else if (strcmp(argv[at], "-n") == 0 && at + 1 < argc)
             wanted = strtoul(argv[++at], NULL, 10);
     }
     if (at + 1 >= argc) {
-        fprintf(stderr, "usage: walk-truth [-v] [-n SAMPLES] PROGRAM MODE [OPTION]...\n");
+        fprintf(stderr, "usage: walk-truth [-v] [-u] [-n SAMPLES] PROGRAM MODE [OPTION]...\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -354,6 +376,7 @@ int main(int argc, char **argv)
     say(c.to, "begin\n");
     (void)read_line(c.from, line, sizeof(line));
     process_open(&run.process, c.pid);
+    run.process.unstable_maps = unstable;
     sample(c.pid, wanted);
     kill(c.pid, SIGKILL);
     waitpid(c.pid, NULL, 0);

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #define RETRY_NS (60 * CLP_NSEC_PER_SEC)       /* after a target failed */
+#define REFUSED_NS (600 * CLP_NSEC_PER_SEC)    /* after it, or our settings, said no */
 #define LAST_WINDOWS_NS (3 * CLP_NSEC_PER_SEC) /* the targets' time to answer at the end */
 #define LAST_UPLOADS_NS (10 * CLP_NSEC_PER_SEC)
 
@@ -83,6 +84,14 @@ static void take_window(void *context, struct clp_target *t, const struct clp_wi
 
 /* ---- targets ------------------------------------------------------------------------------- */
 
+/* Each attempt costs the target something, so the wait depends on what went wrong. */
+static uint64_t retry_at(uint64_t now_ns, int error)
+{
+    if (error == -EBADMSG) /* who writes nonsense is not asked again */
+        return UINT64_MAX;
+    return now_ns + (error == CLP_FAULT_REFUSED ? REFUSED_NS : RETRY_NS);
+}
+
 static bool matches(const struct clp_list *patterns, const struct clp_dotnet *p,
                     const char *service)
 {
@@ -105,7 +114,7 @@ static bool is_wanted(const struct daemon *d, const struct clp_dotnet *p)
 static void take_target(void *context, struct clp_dotnet *p)
 {
     struct daemon *d = context;
-    struct clp_fault fault;
+    struct clp_fault fault = {.error = CLP_FAULT_REFUSED};
     struct clp_target *t;
     struct clp_target_config c = {
         .library = d->library,
@@ -116,8 +125,10 @@ static void take_target(void *context, struct clp_dotnet *p)
         .context = d,
     };
     uint64_t now_ns = clp_clock_monotonic_ns();
-    if (!is_wanted(d, p))
+    if (!is_wanted(d, p)) {
+        clp_scan_hold(d->scan, p->pid, now_ns + REFUSED_NS);
         return;
+    }
     if (d->count == CLP_DAEMON_TARGETS_MAX) {
         clp_log_warning("process %d is not profiled: %u targets are the most", p->pid,
                         CLP_DAEMON_TARGETS_MAX);
@@ -126,7 +137,7 @@ static void take_target(void *context, struct clp_dotnet *p)
     if (clp_dotnet_unsupported(p, fault.text, sizeof(fault.text)) ||
         clp_target_start(p, &c, &t, &fault) < 0) {
         clp_log_warning("%s", fault.text);
-        clp_scan_hold(d->scan, p->pid, now_ns + RETRY_NS);
+        clp_scan_hold(d->scan, p->pid, retry_at(now_ns, fault.error));
         return;
     }
     clp_scan_hold(d->scan, p->pid, UINT64_MAX);
@@ -142,7 +153,7 @@ static void drop_target(struct daemon *d, size_t i, uint64_t now_ns)
         clp_log_warning("%s", f->text);
     else
         clp_log_info("process %d (%s): %s", p->pid, p->comm, f->text);
-    clp_scan_hold(d->scan, p->pid, now_ns + RETRY_NS);
+    clp_scan_hold(d->scan, p->pid, retry_at(now_ns, f->error));
     clp_target_free(t);
     d->targets[i] = d->targets[--d->count];
 }

@@ -15,12 +15,15 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
+#include <time.h>
 
 #define SOCKET_NAME "s"
 #define LIBRARY_NAME "libclrpulse.so"
 #define LIBRARY_MAX_BYTES (64u << 20)
 #define MAPS_MAX_BYTES (64u << 20)
 #define BACKLOG 4
+#define NAME_PREFIX "clrpulse-"
+#define NAME_LEN (sizeof(NAME_PREFIX) - 1 + 16) /* with 16 hexadecimal digits */
 
 static const struct clp_place_dir no_dir = {.parent_fd = -1, .fd = -1};
 
@@ -41,7 +44,7 @@ static int random_name(char name[40])
     uint64_t r;
     if (getrandom(&r, sizeof(r), 0) != (ssize_t)sizeof(r))
         return -EIO;
-    snprintf(name, 40, "clrpulse-%016llx", (unsigned long long)r);
+    snprintf(name, 40, NAME_PREFIX "%016llx", (unsigned long long)r);
     return 0;
 }
 
@@ -79,6 +82,42 @@ static void remove_dir(struct clp_place_dir *d, bool as_user)
     *d = no_dir;
 }
 
+/* Ours are named so and live for seconds; an older one is what an agent that was killed has left.
+ */
+#define LEFT_OVER_SECONDS 60
+
+static bool is_left_over(int parent_fd, const char *name, uid_t uid)
+{
+    struct stat st;
+    size_t prefix = strlen(NAME_PREFIX);
+    if (strncmp(name, NAME_PREFIX, prefix) != 0 || strlen(name) != NAME_LEN ||
+        strspn(name + prefix, "0123456789abcdef") != NAME_LEN - prefix)
+        return false;
+    if (fstatat(parent_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+        return false;
+    return st.st_uid == uid && (st.st_mode & 07777) == 0700 &&
+           time(NULL) - st.st_mtime > LEFT_OVER_SECONDS;
+}
+
+static void sweep(int parent_fd, uid_t uid)
+{
+    int list_fd = openat(parent_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLP_CLEANUP(clp_cleanup_dir) DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
+    if (!list) {
+        clp_cleanup_fd(&list_fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(list));) {
+        if (!is_left_over(parent_fd, e->d_name, uid))
+            continue;
+        struct clp_place_dir d = {
+            .parent_fd = fcntl(parent_fd, F_DUPFD_CLOEXEC, 0),
+            .fd = openat(parent_fd, e->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)};
+        memcpy(d.name, e->d_name, NAME_LEN + 1);
+        remove_dir(&d, true);
+    }
+}
+
 static bool is_noexec(int fd)
 {
     struct statvfs fs;
@@ -105,6 +144,8 @@ static int make_meeting_place(struct clp_place *p, const struct clp_dotnet *t,
     const char *slash = strcmp(t->temp_path, "/") == 0 ? "" : "/";
     int parent = fcntl(t->temp_fd, F_DUPFD_CLOEXEC, 0);
     int r = parent < 0 ? -errno : make_dir(&p->meet, parent, p->uid, p->gid);
+    if (r == 0)
+        sweep(parent, p->uid);
     if (r == 0) {
         int n = snprintf(p->socket_path, sizeof(p->socket_path), "%s%s%s/" SOCKET_NAME,
                          t->temp_path, slash, p->meet.name);

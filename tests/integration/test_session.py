@@ -128,11 +128,23 @@ class TestRecord(Case):
                                   os.path.join(self.directory, "t.pb.gz")], stderr=slave, timeout=60,
                                  env={**os.environ, "CLRPULSE_LIBRARY": self.library})
         os.close(slave)
-        shown = os.read(master, 65536).decode()
-        os.close(master)
+        shown = self.read_all(master)
         self.assertEqual(process.returncode, 0, shown)
         self.assertIn("recording process", shown)
         self.assertIn("wrote ", shown)
+
+
+    def read_all(self, master):
+        shown = b""
+        while True:
+            try:
+                data = os.read(master, 65536)
+            except OSError:  # the other side is closed
+                data = b""
+            if not data:
+                os.close(master)
+                return shown.decode()
+            shown += data
 
 
 class TestEnds(Case):
@@ -162,6 +174,20 @@ class TestEnds(Case):
         target = self.start("--leave-after", "500")
         done = self.record(target.pid, "-d", "30")
         self.assert_sentence(done, 0, "the library has left")
+        self.assertGreater(pprof.load(self.path).total(), 0)
+
+    def test_recorder_is_killed(self):
+        """At any moment of the attach: the target's port stays usable for everybody."""
+        target = self.start()
+        for delay in range(0, 60, 2):
+            process = subprocess.Popen([CLRPULSE, "record", "-p", str(target.pid), "-d", "60", "-o",
+                                        f"{self.directory}/x"], stderr=subprocess.DEVNULL,
+                                       env={**os.environ, "CLRPULSE_LIBRARY": self.library})
+            time.sleep(delay / 1000)
+            process.kill()
+            process.wait()
+            self.assertEqual(target.poll(), None, f"killed after {delay} ms")
+        self.assertEqual(self.record(target.pid, "-d", "0.3").returncode, 0)
         self.assertGreater(pprof.load(self.path).total(), 0)
 
     def test_no_mark(self):

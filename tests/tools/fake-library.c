@@ -96,8 +96,7 @@ static void reply(int fd, bool ok, const uint8_t *payload, size_t len)
     memcpy(m + 14, &size, 2);
     m[17] = ok ? 0 : 0xff;
     memcpy(m + 20, payload, len);
-    if (write(fd, m, size) != size)
-        die("reply");
+    (void)!send(fd, m, size, MSG_NOSIGNAL);
 }
 
 static void reply_info(int fd)
@@ -138,13 +137,17 @@ static bool serve_port(int port, struct clp_attach_data *ret)
 
 /* ---- wire ---- */
 
+/* -1 when the reader has gone meanwhile: it may be killed at any moment. */
 static int connect_reader(const struct clp_attach_data *data)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
     snprintf(a.sun_path, sizeof(a.sun_path), "%s", data->socket_path);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0)
-        die(a.sun_path);
+    if (fd < 0 || connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
+        perror(a.sun_path);
+        close(fd);
+        return -1;
+    }
     return fd;
 }
 
@@ -160,10 +163,10 @@ static void say_hello(int fd, const struct clp_attach_data *data, bool wrong)
     };
     memcpy(h.library_nonce, data->library_nonce, CLP_NONCE_BYTES);
     h.library_nonce[3] ^= wrong ? 1 : 0;
-    if (send(fd, &h, sizeof(h), 0) != sizeof(h))
-        die("hello");
+    (void)!send(fd, &h, sizeof(h), MSG_NOSIGNAL);
 }
 
+/* The memory's descriptor; -1 when the reader has gone. */
 static int take_welcome(int fd, const struct clp_attach_data *data)
 {
     alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
@@ -173,8 +176,9 @@ static int take_welcome(int fd, const struct clp_attach_data *data)
                        .msg_iovlen = 1,
                        .msg_control = control,
                        .msg_controllen = sizeof(control)};
-    if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != sizeof(w) ||
-        clp_msg_check(&w, sizeof(w)) != CLP_MSG_WELCOME || !CMSG_FIRSTHDR(&m) ||
+    if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) <= 0)
+        return -1;
+    if (clp_msg_check(&w, sizeof(w)) != CLP_MSG_WELCOME || !CMSG_FIRSTHDR(&m) ||
         !clp_nonce_equal(w.reader_nonce, data->reader_nonce))
         die("welcome");
     int memory;
@@ -324,6 +328,8 @@ static void meet_reader(const struct clp_attach_data *data, int port)
         close(impostor);
     }
     int fd = connect_reader(data);
+    if (fd < 0)
+        return;
     if (options.refuse) {
         refuse(fd);
         close(fd);
@@ -332,6 +338,10 @@ static void meet_reader(const struct clp_attach_data *data, int port)
     say_hello(fd, data, false);
     int memory = take_welcome(fd, data);
     size_t bytes;
+    if (memory < 0) {
+        close(fd);
+        return;
+    }
     if (clp_wire_memory_check(memory, &bytes) < 0)
         die("memory");
     void *mapping = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);

@@ -234,6 +234,32 @@ static void noexec_temp_is_gone_around(void **state)
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
+static void left_overs_of_a_killed_agent_are_swept(void **state)
+{
+    (void)state;
+    struct clp_place p;
+    char tmp[128], old[200], other[200], file[256];
+    in_root("/tmp", tmp, sizeof(tmp));
+    snprintf(old, sizeof(old), "%s/clrpulse-0123456789abcdef", tmp);
+    snprintf(other, sizeof(other), "%s/clrpulse-notes", tmp);
+    snprintf(file, sizeof(file), "%s/libclrpulse.so", old);
+    make_dir(old, 0700);
+    make_dir(other, 0700);
+    make_file(file, "x");
+    struct clp_dotnet d = target_in(root, "/tmp", getuid());
+    assert_int_equal(clp_place_make(&p, &d, library, &fault), 0);
+    clp_place_remove(&p);
+    assert_int_equal(entries(tmp), 2); /* it may be another agent's, of this moment */
+    const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    assert_int_equal(utimensat(AT_FDCWD, old, times, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, other, times, 0), 0);
+    assert_int_equal(clp_place_make(&p, &d, library, &fault), 0);
+    clp_place_remove(&p);
+    assert_int_equal(access(old, F_OK), -1);
+    assert_int_equal(access(other, F_OK), 0);
+    clp_dotnet_done(&d);
+}
+
 static void a_missing_library_is_told(void **state)
 {
     (void)state;
@@ -271,6 +297,7 @@ int main(void)
         T(nothing_is_made_where_the_target_may_not_write),
         T(a_file_that_its_user_may_not_read_is_copied),
         T(noexec_temp_is_gone_around),
+        T(left_overs_of_a_killed_agent_are_swept),
         T(a_missing_library_is_told),
         T(rights_come_back),
     };

@@ -87,12 +87,16 @@ static struct clp_capture *entry_at(uint64_t position)
 }
 
 /* The size in an entry is our own word, but it lies in memory that a broken target may overwrite.
- */
-static bool plausible(const struct clp_capture *c, uint64_t left)
+ * Padding may be one line, the last one that is mapped: nothing behind its size may be read. */
+static bool plausible(const struct clp_capture *c, uint32_t entry_state, uint64_t left)
 {
-    uint64_t need = sizeof(*c) + (uint64_t)c->stack_bytes;
-    bool fits = c->bytes && c->bytes % CLP_ENTRY_ALIGN == 0 && c->bytes <= left;
-    return fits && (atomic_load(&c->state) == CLP_ENTRY_PADDING || need <= c->bytes);
+    const uint8_t *ring_end = clp_capture_state.ring + clp_capture_state.ring_bytes;
+    uint64_t bytes = c->bytes;
+    if (bytes == 0 || bytes % CLP_ENTRY_ALIGN != 0 || bytes > left ||
+        bytes > (uint64_t)(ring_end - (const uint8_t *)c))
+        return false;
+    return entry_state == CLP_ENTRY_PADDING ||
+           (bytes >= sizeof(*c) && bytes - sizeof(*c) >= c->stack_bytes);
 }
 
 const struct clp_capture *clp_capture_peek(void)
@@ -107,7 +111,7 @@ const struct clp_capture *clp_capture_peek(void)
         uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
         if (state == CLP_ENTRY_WRITING)
             return NULL;
-        if (!plausible(c, head - tail)) {
+        if (!plausible(c, state, head - tail)) {
             clp_capture_enable(false);
             return NULL;
         }

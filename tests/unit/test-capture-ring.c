@@ -1,11 +1,13 @@
 #include "tests/unit/clp-cmocka.h"
 
+#include "sampler/inproc/capture_state.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/timers.h"
 #include "tests/unit/capture-harness.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/ucontext.h>
 #include <time.h>
@@ -244,6 +246,39 @@ static void wraps(void **state)
     assert_null(clp_capture_peek());
 }
 
+static void strike_and_release(uint32_t stack_bytes)
+{
+    strike(SLOT, top() - stack_bytes, NULL);
+    const struct clp_capture *c = clp_capture_peek();
+    assert_non_null(c);
+    clp_capture_release(c);
+}
+
+/* A hole of the ring's size below a page that must not be touched: the kernel puts the ring there.
+ */
+static void make_room_below_a_wall(void)
+{
+    char *room = mmap(NULL, (1 << 20) + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room != MAP_FAILED)
+        munmap(room, 1 << 20);
+}
+
+/* The last line of the ring is all padding: its entry ends where the mapping ends. */
+static void pads_the_last_line(void **state)
+{
+    (void)state;
+    uint64_t mask = clp_capture_state.ring_bytes - 1, last = clp_capture_state.ring_bytes - 64;
+    uint32_t lines = (uint32_t)((sizeof(struct clp_capture) + 8 + 63) / 64);
+    while ((atomic_load(&clp_capture_state.head) & mask) != last) {
+        /* Steps of `lines`, of one line more as long as the rest does not divide by them. */
+        uint64_t rest = (last - (atomic_load(&clp_capture_state.head) & mask)) & mask;
+        strike_and_release(rest / 64 % lines ? 8 + 64 : 8);
+    }
+    strike_and_release(8);
+    assert_int_equal(atomic_load(&clp_capture_state.head) & mask, (uint64_t)lines * 64);
+    assert_true(clp_capture_enabled());
+}
+
 static void counts_what_finds_no_room(void **state)
 {
     (void)state;
@@ -383,10 +418,12 @@ int main(void)
         cmocka_unit_test(without_bounds_tells_the_fs_base),
         cmocka_unit_test(ignores_what_is_not_for_the_slot),
         cmocka_unit_test(wraps),
+        cmocka_unit_test(pads_the_last_line),
         cmocka_unit_test(counts_what_finds_no_room),
         cmocka_unit_test(rearms_with_jitter),
         cmocka_unit_test(takes_many_producers),
     };
+    make_room_below_a_wall();
     if (clp_capture_init(1 << 20, 1024) < 0 || clp_capture_init(1 << 22, 9) < 0)
         return 1;
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -9,6 +9,7 @@
 //   end     stop it, print what was done   -> {"truth":{...}}
 //   state   signal masks, actions, fds     -> {"state":{...}}
 //   quit N  leave with exit code N (end of input: code 0)
+// `ClpTarget describe` is no mode: it answers questions about methods, see Reflected.cs.
 // begin and end may be repeated.  With --duration the work starts at once, the truth is printed
 // when the time is over and the program ends.
 
@@ -28,6 +29,7 @@ internal static class Program
         ["churn"] = o => new ChurnMode(o),
         ["names"] = o => new NamesMode(o),
         ["stacks"] = o => new StacksMode(o),
+        ["throws"] = o => new ThrowsMode(o),
         ["qsort"] = o => new QsortMode(o),
         ["osr"] = o => new OsrMode(o),
         ["chain"] = o => new ChainMode(o),
@@ -43,6 +45,8 @@ internal static class Program
 
     private static int Main(string[] args)
     {
+        if (args.Length == 1 && args[0] == "describe")
+            return Reflected.Describe(Console.In);
         if (args.Length == 0 || !Modes.TryGetValue(args[0], out Func<Options, Mode>? make))
         {
             Console.Error.WriteLine("usage: ClpTarget MODE [--duration SEC] [--KEY VALUE]...; modes: "

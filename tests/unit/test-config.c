@@ -1,6 +1,7 @@
 #include "tests/unit/clp-cmocka.h"
 
 #include "config/config.h"
+#include "tests/unit/alloc-fail.h"
 
 #include <errno.h>
 #include <string.h>
@@ -186,6 +187,28 @@ static void durations(void **state)
     assert_int_equal(ns, 20 * CLP_NSEC_PER_SEC);
 }
 
+static void memory_may_fail_anywhere(void **state)
+{
+    (void)state;
+    static const char text[] = "service: { name: shop, tags: { a: b } }\n"
+                               "targets: { include: [x, y] }\n"
+                               "upload: [ { kind: http, url: 'http://x', headers: { A: b } } ]\n";
+    uint64_t failed = 1, times = 0;
+    for (uint64_t allowed = 0; failed; allowed++) {
+        struct clp_config c;
+        alloc_fail_after(allowed, 0);
+        int r = clp_config_init(&c);
+        if (r == 0)
+            r = clp_config_read_text(&c, "c.yaml", text, sizeof(text) - 1, &error);
+        failed = alloc_fail_stop();
+        times += failed;
+        /* libyaml turns some failures into parse errors of its own. */
+        assert_true(failed ? r < 0 : r == 0);
+        clp_config_done(&c);
+    }
+    assert_true(times > 20);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -200,6 +223,7 @@ int main(void)
         T(environment_errors_name_the_variable),
         T(unreachable_combinations),
         T(durations),
+        T(memory_may_fail_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

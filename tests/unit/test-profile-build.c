@@ -3,6 +3,7 @@
 
 #include "agent/profile_build.h"
 #include "pprof/model.h"
+#include "tests/unit/alloc-fail.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -329,6 +330,39 @@ static void ceilings_hold(void **state)
     clp_profile_free(p);
 }
 
+static double total_of_a_small_window(void)
+{
+    define_app();
+    sample(1, 10, 0, FRAMES(M(2, 4), M(1, 1)));
+    sample(1, 3, 0, 0, NULL);
+    thread(1, 70, CLP_THREAD_MANAGED, "renamed");
+    sample(1, 5, CLP_SAMPLE_GC_WAIT, FRAMES(M(2, 4)));
+    struct clp_build_window w = {.start_unix_ns = 1, .duration_ns = 1};
+    struct clp_profile *p = NULL;
+    if (clp_build_finish(build, &w, &p) < 0)
+        return -1;
+    double total = clp_profile_total(p, 0);
+    clp_profile_free(p);
+    return total;
+}
+
+/* Whichever allocation fails: names may be lost, the total is not, unless the window is lost whole.
+ */
+static void memory_may_fail_anywhere(void **state)
+{
+    uint64_t failed = 1, times = 0;
+    for (uint64_t allowed = 0; failed; allowed++) {
+        (void)tear_down(state);
+        assert_int_equal(set_up(state), 0);
+        alloc_fail_after(allowed, 0);
+        double total = total_of_a_small_window();
+        failed = alloc_fail_stop();
+        times += failed;
+        assert_true(total == 18 || total == -1);
+    }
+    assert_true(times > 20);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -344,6 +378,7 @@ int main(void)
         T(comments_tell_totals_and_losses_of_the_window),
         T(a_renamed_thread_has_its_new_name),
         T(ceilings_hold),
+        T(memory_may_fail_anywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,4 @@
+# Named so that base.cmake, whose functions it uses, comes before it.
 # The agent from inside, and from outside against a stand-in for a target: no .NET is needed, so these
 # also run under the sanitizers.
 add_executable(fake-library ${CMAKE_SOURCE_DIR}/tests/tools/fake-library.c)
@@ -9,6 +10,7 @@ target_link_libraries(fake-library PRIVATE clp_wire clp_base clp_core)
 
 clp_unit_test(test-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-profile-build.c
               USES clp_agent)
+clp_test_alloc_fail(test-profile-build)
 target_compile_definitions(test-profile-build PRIVATE CLP_VERSION="${PROJECT_VERSION}")
 clp_unit_test(test-scan SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-scan.c USES clp_agent)
 clp_unit_test(test-place SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-place.c USES clp_agent)

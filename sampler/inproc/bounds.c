@@ -74,7 +74,7 @@ static int open_pagemap(void)
 /* The end of the highest guard page in [low, high), or `low`. */
 static uint64_t above_guard(int fd, uint64_t low, uint64_t high)
 {
-    uint64_t entries[512];
+    uint64_t entries[512] = {0};
     uint64_t page = high / PAGE_BYTES, first = low / PAGE_BYTES;
     if (high - low > GUARD_SEARCH_MAX)
         first = (high - GUARD_SEARCH_MAX) / PAGE_BYTES;
@@ -129,7 +129,8 @@ bool clp_bounds_own(uint64_t *ret_low, uint64_t *ret_high)
     if (r == 0)
         r = pthread_attr_getguardsize(&attr, &guard);
     (void)pthread_attr_destroy(&attr);
-    /* Whether the guard is part of the size differs between versions of libc: above it in any case. */
+    /* Whether the guard is part of the size differs between versions of libc: above it in any case.
+     */
     uint64_t low = (uint64_t)(uintptr_t)addr + guard, high = (uint64_t)(uintptr_t)addr + size;
     if (r != 0 || low >= tcb || tcb > high)
         return false; /* the control block must lie inside: else this is not libc's usual stack */

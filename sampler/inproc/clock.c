@@ -23,7 +23,7 @@ struct vdso {
 static uint32_t gnu_hash_count(const uint32_t *h)
 {
     uint32_t buckets = h[0], first = h[1], last = 0;
-    const uint32_t *bucket = h + 4 + 2 * h[2], *chain = bucket + buckets;
+    const uint32_t *bucket = h + 4 + 2 * (size_t)h[2], *chain = bucket + buckets;
     for (uint32_t i = 0; i < buckets; i++)
         last = CLP_MAX(last, bucket[i]);
     if (last < first)
@@ -81,7 +81,7 @@ int (*clp_clock_vdso(void))(clockid_t, struct timespec *)
 
 static int read_clock(clockid_t clock, uint64_t *ret)
 {
-    struct timespec ts;
+    struct timespec ts = {0, 0};
     long r = clp_raw3(SYS_clock_gettime, clock, (long)&ts, 0);
     if (r < 0)
         return (int)r;
@@ -131,7 +131,7 @@ int clp_clock_thread_ns(int32_t tid, uint64_t *ret)
 
 uint64_t clp_clock_tick_ns(void)
 {
-    struct timespec ts;
+    struct timespec ts = {0, 0};
     if (clp_raw3(SYS_clock_getres, CLOCK_MONOTONIC_COARSE, (long)&ts, 0) < 0 || ts.tv_sec ||
         !ts.tv_nsec)
         return TICK_FALLBACK_NS;

@@ -22,7 +22,7 @@ struct dirent_raw { /* linux_dirent64 of getdents64(2) */
 
 int64_t clp_tasks_stamp(void)
 {
-    struct stat st;
+    struct stat st = {.st_nlink = 0};
     long r = clp_raw4(SYS_newfstatat, AT_FDCWD, (long)TASK_DIR, (long)&st, 0);
     return r < 0 ? r : (int64_t)st.st_nlink; /* the kernel adds the number of threads to it */
 }
@@ -41,7 +41,7 @@ int clp_tasks_list(void (*task)(void *user, int32_t tid), void *user)
     union {
         char bytes[8192];
         uint64_t align;
-    } buf;
+    } buf = {.align = 0};
     long r = clp_raw4(SYS_openat, AT_FDCWD, (long)TASK_DIR, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (r < 0)
         return (int)r;

@@ -172,9 +172,11 @@ struct clp_record *clp_table_add(int32_t tid, uint64_t clr_thread, enum clp_thre
     struct clp_record *r = take_free();
     if (!r)
         return NULL;
-    uint32_t next_dirty = r->next_dirty;
-    bool queued = r->queued; /* a record that was freed may still be in the list of inboxes */
-    *r = (struct clp_record){.next_dirty = next_dirty, .queued = queued, .fresh = true};
+    /* Not the state, which the loop may be reading, nor the place in the list of inboxes, where a
+     * record that was freed may still be. */
+    memset(&r->pub, 0, sizeof(*r) - offsetof(struct clp_record, pub));
+    r->next_by_tid = r->next_by_clr = r->next_free = CLP_RECORD_NONE;
+    r->fresh = true;
     r->pub = (struct clp_thread){.thread_id = t->next_thread_id++,
                                  .slot = clp_table_index(r),
                                  .tid = tid,
@@ -188,8 +190,12 @@ struct clp_record *clp_table_add(int32_t tid, uint64_t clr_thread, enum clp_thre
         link_clr(r, clr_thread);
     open_slot(r, tid, clr_thread);
     atomic_fetch_add(&t->used, 1);
-    atomic_store_explicit(&r->state, CLP_RECORD_LIVE, memory_order_release);
     return r;
+}
+
+void clp_table_publish(struct clp_record *r)
+{
+    atomic_store_explicit(&r->state, CLP_RECORD_LIVE, memory_order_release);
 }
 
 void clp_table_free(struct clp_record *r)
@@ -308,7 +314,8 @@ static bool is_stale(const struct clp_record *r, uint64_t clr_thread, const stru
         return false;
     if (r->key_clr && r->key_clr != clr_thread)
         return true;
-    uint64_t seen = CLP_MAX(r->pub.seen_ns, r->final_ns); /* before the clock: the loop raises it */
+    /* Before the clock is read: the loop raises it. */
+    uint64_t seen = CLP_MAX(atomic_load(&r->clock_read_ns), r->final_ns);
     return clp_clock_self_ns() < seen;
 }
 
@@ -342,9 +349,12 @@ static void add_managed(int32_t tid, uint64_t clr_thread, const struct self *sel
         if (clp_clock_thread_ns(tid, &r->pub.accounted_ns) < 0)
             r->pub.accounted_ns = 0;
         r->pub.seen_ns = r->pub.accounted_ns;
-    } else if (clp_thread_table.sampling) {
-        clp_table_arm_new(r, self->clock_ns);
     }
+    r->timed_from_ns = self->clock_ns;
+    r->rearmed_ns = r->counted_at_ns = r->made_at_ns;
+    clp_table_publish(r); /* from here on it is the loop's; its captures must find it */
+    if (self->is_self && clp_thread_table.sampling)
+        clp_table_arm_new(r);
 }
 
 void clp_threads_assigned(uint64_t clr_thread, int32_t tid)
@@ -376,7 +386,7 @@ void clp_threads_assigned(uint64_t clr_thread, int32_t tid)
  * reading it; elsewhere one may just be, for a few microseconds. */
 static void wait_for_handler(const struct clp_thread_slot *slot)
 {
-    const struct timespec pause = {0, 50 * 1000};
+    const struct timespec pause = {0, 50000};
     for (int i = 0; i < HANDLER_WAIT_ROUNDS && atomic_load(&slot->in_handler); i++)
         (void)clp_raw3(SYS_nanosleep, (long)&pause, 0, 0);
 }

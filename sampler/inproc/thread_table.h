@@ -29,16 +29,20 @@ enum {                             /* inbox bits */
 };
 
 struct clp_record {
-    struct clp_thread pub; /* loop, except while a callback makes the record */
     _Atomic uint32_t state;
+    uint32_t next_dirty; /* under the lock, like `queued` */
+    bool queued;         /* in the list that next_dirty makes */
+
+    struct clp_thread pub; /* loop, except while a callback makes the record */
 
     /* under the lock */
     int32_t key_tid;   /* 0 when not in the tid table */
     uint64_t key_clr;  /* 0 when not in the Thread object table */
     uint64_t final_ns; /* clock at ThreadDestroyed, read on the thread itself */
     uint32_t inbox;
-    bool queued; /* in the list that next_dirty makes */
-    uint32_t next_dirty, next_free, next_by_tid, next_by_clr;
+    uint32_t next_free, next_by_tid, next_by_clr;
+
+    _Atomic uint64_t clock_read_ns; /* clock at the loop's last visit; callbacks read it */
 
     /* loop */
     uint64_t made_at_ns;
@@ -84,8 +88,10 @@ extern struct clp_thread_table clp_thread_table;
 
 int clp_table_init(uint32_t capacity) CLP_MUST_USE;
 
-/* Under the lock. A record for a thread that is not in the table; NULL at the ceiling. */
+/* Under the lock. A record for a thread that is not in the table; NULL at the ceiling. The loop
+ * does not see it before it is published. */
 struct clp_record *clp_table_add(int32_t tid, uint64_t clr_thread, enum clp_thread_kind kind);
+void clp_table_publish(struct clp_record *r);
 struct clp_record *clp_table_by_tid(int32_t tid);
 /* Under the lock. Takes it out of both hash tables; the record stays. */
 void clp_table_unlink(struct clp_record *r);
@@ -101,7 +107,7 @@ void clp_table_read_inboxes(void);
 /* ---- thread_timers.c; loop, except clp_table_arm_new ---- */
 
 /* Under the lock, on the new thread itself: its first timer, if the quota has one. */
-void clp_table_arm_new(struct clp_record *r, uint64_t clock_ns);
+void clp_table_arm_new(struct clp_record *r);
 bool clp_record_has_timer(const struct clp_record *r);
 bool clp_record_wants_stacks(const struct clp_record *r, bool native_stacks);
 /* Creates and arms a timer that expires after `ns` of CPU time. False: quota. */

@@ -62,12 +62,9 @@ static int make_timer(struct clp_record *r, uint64_t ns)
     return err;
 }
 
-void clp_table_arm_new(struct clp_record *r, uint64_t clock_ns)
+void clp_table_arm_new(struct clp_record *r)
 {
-    r->timed_from_ns = clock_ns;
-    r->rearmed_ns = r->counted_at_ns = r->made_at_ns;
-    if (make_timer(r, clp_record_first_expiry(r)) == -EAGAIN)
-        r->timed_from_ns = 0;
+    (void)make_timer(r, clp_record_first_expiry(r)); /* the loop sees whether it has one */
 }
 
 bool clp_record_give_timer(struct clp_record *r, uint64_t clock_ns, uint64_t now_ns, uint64_t ns)

@@ -246,8 +246,8 @@ static void see_task(void *user, int32_t tid)
     (void)user;
     clp_lock(&clp_thread_table.lock);
     struct clp_record *r = clp_table_by_tid(tid);
-    if (!r)
-        r = clp_table_add(tid, 0, CLP_THREAD_NATIVE);
+    if (!r && (r = clp_table_add(tid, 0, CLP_THREAD_NATIVE)))
+        clp_table_publish(r);
     clp_unlock(&clp_thread_table.lock);
     if (!r)
         return;
@@ -367,6 +367,7 @@ static bool read_clock(struct clp_record *r, uint64_t now_ns, bool *ret_moved)
     if (*ret_moved)
         r->pub.moved_at_ns = now_ns;
     r->pub.seen_ns = clock;
+    atomic_store_explicit(&r->clock_read_ns, clock, memory_order_relaxed);
     return true;
 }
 

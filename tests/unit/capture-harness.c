@@ -133,6 +133,28 @@ void harness_loop(uint64_t ns)
     harness_drain();
 }
 
+static bool all_reached(const struct harness_burner *b, const uint64_t *goal, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t clock;
+        if (clp_clock_thread_ns(b[i].tid, &clock) == 0 && clock < goal[i])
+            return false;
+    }
+    return true;
+}
+
+void harness_loop_cpu(const struct harness_burner *b, size_t n, uint64_t cpu_ns)
+{
+    uint64_t goal[64];
+    must(n <= CLP_ARRAY_LEN(goal), "too many threads to watch");
+    for (size_t i = 0; i < n; i++) {
+        must(clp_clock_thread_ns(b[i].tid, &goal[i]) == 0, "a watched thread has gone");
+        goal[i] += cpu_ns;
+    }
+    for (int i = 0; i < 3000 && !all_reached(b, goal, n); i++)
+        harness_loop(10 * CLP_NSEC_PER_MSEC);
+}
+
 void harness_flush(void)
 {
     harness_drain();

@@ -35,6 +35,10 @@ void harness_start(uint64_t interval_ns, bool native_stacks);
 
 /* The loop on the calling thread: drains and scans for `ns`. */
 void harness_loop(uint64_t ns);
+/* The same until each of these threads has used so much more CPU time: on a loaded machine wall
+ * time says little. At most 30 s. */
+struct harness_burner;
+void harness_loop_cpu(const struct harness_burner *b, size_t n, uint64_t cpu_ns);
 void harness_drain(void);
 void harness_flush(void); /* drain, flush */
 void harness_stop(void);  /* flush, stop */
@@ -48,7 +52,8 @@ uint64_t harness_special_of_all(enum clp_special special);
 uint64_t harness_samples_of_all(void);
 uint64_t harness_all(void); /* of all threads, the process included */
 
-/* A thread that burns CPU until told to stop, registered as managed if `clr` is not 0. */
+/* A thread that burns CPU until told to stop, registered as managed if `clr` is not 0. Static
+ * storage: a failed test leaves it running. */
 struct harness_burner {
     pthread_t thread;
     uint64_t clr;

@@ -77,7 +77,7 @@ static int child_body(void)
 static void a_child_is_inert(void **state)
 {
     (void)state;
-    struct harness_burner b = {0};
+    static struct harness_burner b;
     harness_start(CLP_NSEC_PER_MSEC, false);
     harness_burn_start(&b, 0x100);
     harness_loop(100 * CLP_NSEC_PER_MSEC);
@@ -93,7 +93,7 @@ static void a_child_is_inert(void **state)
     const struct harness_sum *s = harness_by_tid(b.tid);
     assert_non_null(s);
     uint32_t samples = s->samples;
-    harness_loop(300 * CLP_NSEC_PER_MSEC);
+    harness_loop_cpu(&b, 1, 200 * CLP_NSEC_PER_MSEC);
     assert_true(s->samples > samples); /* sampling went on in the parent */
     harness_stop();
     harness_burn_stop(&b);
@@ -140,7 +140,7 @@ static void *fork_in_a_loop(void *arg)
 static void forking_under_timers_is_safe(void **state)
 {
     (void)state;
-    struct harness_burner b[2] = {{.clr = 0x200}, {.clr = 0x300}};
+    static struct harness_burner b[2] = {{.clr = 0x200}, {.clr = 0x300}};
     harness_start(CLP_NSEC_PER_MSEC, false);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&b[i].thread, NULL, fork_in_a_loop, &b[i]), 0);

@@ -268,11 +268,12 @@ static void keeps_errno(void **state)
 {
     (void)state;
     begin();
-    struct harness_burner b = {.clr = 0x100};
+    static struct harness_burner b = {.clr = 0x100};
     assert_int_equal(clp_signal_install(), 0);
     harness_start(CLP_NSEC_PER_MSEC, false);
     assert_int_equal(pthread_create(&b.thread, NULL, touch_errno, &b), 0);
-    harness_loop(300 * CLP_NSEC_PER_MSEC);
+    harness_loop(100 * CLP_NSEC_PER_MSEC);
+    harness_loop_cpu(&b, 1, 150 * CLP_NSEC_PER_MSEC);
     harness_stop();
     harness_burn_stop(&b);
     const struct harness_sum *s = harness_by_tid(b.tid);

@@ -36,7 +36,7 @@ static int set_up(void **state)
 static void sums_equal_the_clocks(void **state)
 {
     (void)state;
-    struct harness_burner b[5] = {0};
+    static struct harness_burner b[5];
     b[3].on_ns = 20 * CLP_NSEC_PER_MSEC;
     b[3].off_ns = 30 * CLP_NSEC_PER_MSEC;
     b[4].on_ns = 10000;
@@ -48,7 +48,7 @@ static void sums_equal_the_clocks(void **state)
     for (int i = 0; i < 5; i++)
         assert_int_equal(clp_clock_thread_ns(b[i].tid, &before[i]), 0);
     p0 = clp_clock_process_ns();
-    harness_loop(3 * CLP_NSEC_PER_SEC);
+    harness_loop_cpu(b, 4, 400 * CLP_NSEC_PER_MSEC);
     harness_flush();
     for (int i = 0; i < 5; i++)
         assert_int_equal(clp_clock_thread_ns(b[i].tid, &after[i]), 0);
@@ -88,10 +88,10 @@ static void sums_equal_the_clocks(void **state)
 static void samples_keep_the_pace(void **state)
 {
     (void)state;
-    struct harness_burner b = {0};
+    static struct harness_burner b;
     harness_start(INTERVAL, false);
     harness_burn_start(&b, 0x2000);
-    harness_loop(2 * CLP_NSEC_PER_SEC);
+    harness_loop_cpu(&b, 1, CLP_NSEC_PER_SEC);
     harness_stop();
     const struct harness_sum *s = harness_by_tid(b.tid);
     harness_burn_stop(&b);
@@ -105,13 +105,13 @@ static void samples_keep_the_pace(void **state)
 static void older_threads_teach_their_bounds(void **state)
 {
     (void)state;
-    struct harness_burner b[3] = {0};
+    static struct harness_burner b[3];
     for (int i = 0; i < 3; i++)
         harness_burn_start(&b[i], 0);
     for (int i = 0; i < 3; i++)
         clp_threads_assigned(0x3000 + (uint64_t)i, b[i].tid); /* as an enumeration does */
     harness_start(INTERVAL, false);
-    harness_loop(CLP_NSEC_PER_SEC);
+    harness_loop_cpu(b, 3, 300 * CLP_NSEC_PER_MSEC);
     harness_stop();
     for (int i = 0; i < 3; i++) {
         const struct harness_sum *s = harness_by_tid(b[i].tid);
@@ -154,14 +154,14 @@ static void the_main_thread_is_sampled(void **state)
 static void native_threads_have_their_clock(void **state)
 {
     (void)state;
-    struct harness_burner b = {0};
+    static struct harness_burner b;
     prctl(PR_SET_NAME, "foreign-pool", 0, 0, 0);
     harness_burn_start(&b, 0);
     prctl(PR_SET_NAME, "test-thread-clo", 0, 0, 0);
     uint64_t before, after;
     harness_start(INTERVAL, false);
     assert_int_equal(clp_clock_thread_ns(b.tid, &before), 0);
-    harness_loop(CLP_NSEC_PER_SEC);
+    harness_loop_cpu(&b, 1, 200 * CLP_NSEC_PER_MSEC);
     assert_int_equal(clp_threads_timers(), 0);
     harness_flush();
     assert_int_equal(clp_clock_thread_ns(b.tid, &after), 0);
@@ -174,7 +174,7 @@ static void native_threads_have_their_clock(void **state)
     assert_within(harness_total(s), after - before, 0.015, CLP_NSEC_PER_MSEC);
 
     clp_threads_start(INTERVAL, true); /* only the settings change */
-    harness_loop(CLP_NSEC_PER_SEC);
+    harness_loop_cpu(&b, 1, 300 * CLP_NSEC_PER_MSEC);
     assert_true(clp_threads_timers() >= 1);
     harness_flush();
     uint64_t end;
@@ -209,7 +209,7 @@ static void *burn_masked(void *arg)
 static void blocked_signals_are_told(void **state)
 {
     (void)state;
-    struct harness_burner b = {.clr = 0x5000};
+    static struct harness_burner b = {.clr = 0x5000};
     harness_start(INTERVAL, false);
     assert_int_equal(pthread_create(&b.thread, NULL, burn_masked, &b), 0);
     harness_loop(CLP_NSEC_PER_SEC);

@@ -140,7 +140,7 @@ static void nothing_grows(void **state)
 
 static void check_name(uint64_t clr, const uint16_t *units, size_t n, const char *want)
 {
-    struct harness_burner b = {0};
+    static struct harness_burner b;
     harness_reset_sums();
     harness_start(INTERVAL, false);
     harness_burn_start(&b, clr);
@@ -177,7 +177,7 @@ static void a_name_taken_away_gives_the_kernels(void **state)
 {
     (void)state;
     const uint16_t name[] = {'o', 'n', 'e'};
-    struct harness_burner b = {0};
+    static struct harness_burner b;
     harness_start(INTERVAL, false);
     prctl(PR_SET_NAME, "kernel-name", 0, 0, 0);
     harness_burn_start(&b, 0x31);
@@ -208,7 +208,7 @@ static void a_name_may_come_before_the_thread(void **state)
     const uint16_t early[] = {'e', 'a', 'r', 'l', 'y'}, gone[] = {'g', 'o', 'n', 'e'};
     clp_threads_named(0x41, early, 5);
     check_name(0x42, gone, 4, "gone");
-    struct harness_burner b = {0};
+    static struct harness_burner b;
     harness_reset_sums();
     harness_start(INTERVAL, false);
     harness_burn_start(&b, 0x41);
@@ -263,14 +263,14 @@ static void the_runtimes_own_threads_are_sampled(void **state)
                  {".NET Tiered Com", CLP_THREAD_RUNTIME},
                  {".NET TP Worker", CLP_THREAD_NATIVE}, /* a foreign thread that inherited it */
                  {"iou-wrk-77", CLP_THREAD_NATIVE}};
-    struct harness_burner b[CLP_ARRAY_LEN(cases)];
-    memset(b, 0, sizeof(b));
+    static struct harness_burner b[CLP_ARRAY_LEN(cases)];
     harness_start(INTERVAL, false);
     for (size_t i = 0; i < CLP_ARRAY_LEN(cases); i++) {
         b[i].clr = (uint64_t)(uintptr_t)cases[i].comm;
         assert_int_equal(pthread_create(&b[i].thread, NULL, named_spin, &b[i]), 0);
     }
-    harness_loop(2500 * CLP_NSEC_PER_MSEC);
+    harness_loop(1200 * CLP_NSEC_PER_MSEC); /* names are read again once a second */
+    harness_loop_cpu(b, CLP_ARRAY_LEN(cases), 200 * CLP_NSEC_PER_MSEC);
     harness_flush();
     for (size_t i = 0; i < CLP_ARRAY_LEN(cases); i++) {
         const struct harness_sum *s = harness_by_tid(b[i].tid);
@@ -292,18 +292,18 @@ static void the_runtimes_own_threads_are_sampled(void **state)
 static void a_thread_may_become_managed(void **state)
 {
     (void)state;
-    struct harness_burner b = {0};
+    static struct harness_burner b;
     harness_start(INTERVAL, false);
     uint64_t from;
     harness_burn_start(&b, 0);
     assert_int_equal(clp_clock_thread_ns(b.tid, &from), 0);
-    harness_loop(300 * CLP_NSEC_PER_MSEC);
+    harness_loop_cpu(&b, 1, 100 * CLP_NSEC_PER_MSEC);
     clp_threads_assigned(0x61, b.tid);
-    harness_loop(300 * CLP_NSEC_PER_MSEC);
+    harness_loop_cpu(&b, 1, 100 * CLP_NSEC_PER_MSEC);
     clp_threads_destroyed(0x61);
-    harness_loop(300 * CLP_NSEC_PER_MSEC);
+    harness_loop_cpu(&b, 1, 100 * CLP_NSEC_PER_MSEC);
     clp_threads_assigned(0x62, b.tid);
-    harness_loop(300 * CLP_NSEC_PER_MSEC);
+    harness_loop_cpu(&b, 1, 200 * CLP_NSEC_PER_MSEC);
     harness_flush();
     uint64_t to;
     assert_int_equal(clp_clock_thread_ns(b.tid, &to), 0);
@@ -324,12 +324,13 @@ static void a_thread_may_become_managed(void **state)
 static void a_bursty_thread_is_sampled(void **state)
 {
     (void)state;
-    struct harness_burner b = {.on_ns = 50 * CLP_NSEC_PER_MSEC, .off_ns = 1500 * CLP_NSEC_PER_MSEC};
+    static struct harness_burner b = {.on_ns = 50 * CLP_NSEC_PER_MSEC,
+                                      .off_ns = 1500 * CLP_NSEC_PER_MSEC};
     harness_start(INTERVAL, false);
     harness_burn_start(&b, 0x71);
     uint64_t from, to;
     assert_int_equal(clp_clock_thread_ns(b.tid, &from), 0);
-    harness_loop(5 * CLP_NSEC_PER_SEC);
+    harness_loop_cpu(&b, 1, 200 * CLP_NSEC_PER_MSEC);
     harness_flush();
     assert_int_equal(clp_clock_thread_ns(b.tid, &to), 0);
     harness_stop();

@@ -5,6 +5,7 @@ Paths come from the environment that CMake sets: CLP_CLRPULSE (the command), CLP
 CLP_PEER (the second profiler).  Everything a test starts lies in its own temporary folder and is
 ended before the test ends."""
 
+import contextlib
 import json
 import os
 import select
@@ -42,6 +43,12 @@ def cpu_ns(pid):
     with open(f"/proc/{pid}/stat", "rb") as file:
         rest = file.read().rsplit(b")", 1)[1].split()
     return (int(rest[11]) + int(rest[12])) * 1_000_000_000 // TICKS
+
+
+def timers(pid):
+    """POSIX timers of a process."""
+    with open(f"/proc/{pid}/timers") as file:
+        return sum(line.startswith("ID:") for line in file)
 
 
 def wait_for(condition, seconds, what):
@@ -133,8 +140,10 @@ class Target:
         self.errors.seek(0)
         return f"exit code {code}, stderr: {self.errors.read().decode(errors='replace')[-4000:]}"
 
-    def library_mapped(self):
-        return "libclrpulse" in open(f"/proc/{self.pid}/maps").read()
+    def library_path(self):
+        """Where the library was loaded from, or None."""
+        with open(f"/proc/{self.pid}/maps") as file:
+            return next((line.split()[-1] for line in file if "libclrpulse" in line), None)
 
     def library_runs(self):
         """The library's own thread exists."""
@@ -150,6 +159,14 @@ class Target:
                 pass
         return names
 
+    def descriptors(self):
+        """What the process has open, as the kernel names it."""
+        links = []
+        for name in os.listdir(f"/proc/{self.pid}/fd"):
+            with contextlib.suppress(OSError):
+                links.append(os.readlink(f"/proc/{self.pid}/fd/{name}"))
+        return sorted(links)
+
     def diagnostics_socket(self):
         found = [name for name in os.listdir(self.directory)
                  if name.startswith(f"dotnet-diagnostic-{self.pid}-")]
@@ -159,7 +176,8 @@ class Target:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         self.process.stdout.close()
         self.errors.close()
         shutil.rmtree(self.directory, ignore_errors=True)
@@ -181,6 +199,12 @@ class Recorder:
 
     def running(self):
         return self.process.poll() is None
+
+    def kill(self):
+        self.process.kill()
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
 
     def message(self):
         self.errors.seek(0)
@@ -224,10 +248,7 @@ def record_work(test, target, seconds, *options, fixed=False, limit=None, env=No
     With `fixed` the work ends by itself, `seconds` is then its longest time."""
     before = cpu_ns(target.pid)
     recorder = Recorder(test, target.pid, seconds + MARGIN_SECONDS, *options, env=env)
-    wait_for(lambda: not recorder.running() or target.library_runs(), 30, "the library's thread")
-    time.sleep(SETTLE_SECONDS)
-    if not recorder.running():
-        raise AssertionError(f"record ended at once: {recorder.message()}")
+    test.wait_for_library(target, recorder)
     work_before = cpu_ns(target.pid)
     target.begin()
     if not fixed:
@@ -238,6 +259,11 @@ def record_work(test, target, seconds, *options, fixed=False, limit=None, env=No
         raise AssertionError(f"the recording ended before the work: {recorder.message()}")
     profile = recorder.profile()
     return Recorded(profile, truth, work, cpu_ns(target.pid) - before)
+
+
+def thread_cpu(truth, key="threads"):
+    """What the threads of a truth used by their own clocks."""
+    return sum(worker["cpu_end_ns"] - worker["cpu_begin_ns"] for worker in truth[key])
 
 
 def with_retry(measure, tries=3):
@@ -334,6 +360,13 @@ class Case(unittest.TestCase):
             detail = f"\n{profile.top()}" if profile else ""
             self.fail(f"{what}: {got:.4f}, not within [{low:.4f}, {high:.4f}]{detail}")
         print(f"{what}: {got:.4f}")
+
+    def wait_for_library(self, target, recorder=None):
+        wait_for(lambda: target.library_runs() or (recorder and not recorder.running()), 30,
+                 "the library's thread")
+        if recorder and not recorder.running():
+            self.fail(f"record ended at once: {recorder.message()}")
+        time.sleep(SETTLE_SECONDS)
 
     def assert_share(self, part, whole, least, what, profile=None):
         self.assertGreater(whole, 0, f"{what}: nothing was measured")

@@ -60,21 +60,23 @@ class TestCpu(Case):
     def test_names(self):
         target = self.target("names")
         got = record_work(self, target, 8)
-        threads = got.profile.by_thread()
-        self.check_name(threads, "plain")
-        self.check_name(threads, "emoji \U0001F525\U0001F680 \u00e4\u00f6\u00fc")
-        self.check_name(threads, "longer than the kernel's fifteen bytes")
-        self.check_name(threads, "named late")
-        # A name may be cut, but on a character boundary and with its beginning kept.
-        self.assertTrue(any(name and name.startswith("n" * 60) for name in threads), threads.keys())
+        threads = {name: cpu for name, cpu in got.profile.by_thread().items() if name}
+        for name in ("plain", "emoji \U0001F525\U0001F680 \u00e4\u00f6\u00fc",
+                     "longer than the kernel's fifteen bytes", "n" * 300):
+            # Before the attach only the kernel's 15 bytes can be known; a name given later is known
+            # in full, up to a length, and cut on a character boundary.
+            short = name.encode()[:15].decode(errors="ignore")
+            self.check_name(threads, lambda got, s=short: got.startswith(s))
+            late = ("late " + name)[:100]
+            self.check_name(threads, lambda got, l=late: got.startswith(l))
         for name in threads:
-            self.assertNotRegex(name or "", "[\x00-\x1f\x7f\ud800-\udfff]")
-        self.assertTrue(target.alive(), target.describe_end)
+            name.encode()  # no lone surrogate
+        self.assertTrue(target.alive())
 
-    def check_name(self, threads, name):
-        # Eight equal threads: each has about an eighth, half of that leaves room for noise.
-        self.assertIn(name, threads)
-        self.assertGreater(threads[name], sum(threads.values()) / 16, f"CPU of thread {name}")
+    def check_name(self, threads, fits):
+        # Thirteen equal threads: half of a thirteenth leaves room for noise.
+        cpu = sum(value for name, value in threads.items() if fits(name))
+        self.assertGreater(cpu, sum(threads.values()) / 26, threads)
 
 
 if __name__ == "__main__":

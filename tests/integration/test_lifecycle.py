@@ -9,7 +9,7 @@ import time
 
 import harness
 import pprof
-from harness import Case, record_work, wait_for
+from harness import Case, record_work, timers, wait_for
 
 NO_SUCH_PROCESS = 3
 ROUNDS = int(os.environ.get("CLP_ROUNDS", "50"))
@@ -26,7 +26,7 @@ class TestRounds(Case):
             profile = self.record(target, 1).profile()
             self.assertGreater(profile.total(), 0, f"round {number} saw nothing")
             wait_for(lambda: not target.library_runs(), 10, "the library's thread ends")
-            state = target.state()
+            state = self.settled(target, first)
             sizes.append(state["rss_kb"])
             if number == 1:
                 first = state
@@ -40,10 +40,26 @@ class TestRounds(Case):
         target.end()
         self.assertEqual(target.quit(5), 5)
 
+    def settled(self, target, first):
+        """A runtime thread may just be starting or a connection closing: look again in a moment."""
+        for _ in range(10):
+            state = target.state()
+            # Assemblies are loaded when the program first needs them, also for printing this state.
+            state["fds"] = [name for name in target.descriptors() if not name.endswith(".dll")]
+            if first is None or (len(state["fds"]) <= len(first["fds"])
+                                 and len(state["tasks"]) <= len(first["tasks"])):
+                break
+            time.sleep(0.3)
+        return state
+
     def compare(self, first, state, number):
-        self.assertEqual(sorted(t["name"] for t in first["tasks"]),
-                         sorted(t["name"] for t in state["tasks"]), f"threads, round {number}")
-        self.assertLessEqual(state["fds"], first["fds"] + 1, f"descriptors, round {number}")
+        # The runtime's tiering thread comes and goes by itself.
+        names = [sorted(t["name"] for t in s["tasks"] if not t["name"].startswith(".NET Tiered"))
+                 for s in (first, state)]
+        self.assertEqual(*names, f"threads, round {number}")
+        more = [name for name in state["fds"] if name not in first["fds"]]
+        self.assertLessEqual(len(state["fds"]), len(first["fds"]),
+                             f"descriptors, round {number}: {more}")
         self.compare_actions(first, state, f"round {number}")
         for task in state["tasks"]:
             blocked = int(task["blocked"], 16)
@@ -58,13 +74,12 @@ class TestRounds(Case):
         target = self.target("spin", "--busy", 3, "--sleepers", 30)
         target.begin()
         time.sleep(0.5)
-        before = self.timers(target.pid)
-        self.record(target, 2).profile()
-        wait_for(lambda: self.timers(target.pid) <= before, 10, "all timers are deleted")
-
-    def timers(self, pid):
-        with open(f"/proc/{pid}/timers") as file:
-            return sum(line.startswith("ID:") for line in file)
+        before = timers(target.pid)
+        recorder = self.record(target, 4)
+        self.wait_for_library(target, recorder)
+        self.assertGreater(timers(target.pid), before)
+        recorder.profile()
+        wait_for(lambda: timers(target.pid) <= before, 30, "all timers are deleted")
 
 
 class TestWaits(Case):
@@ -79,9 +94,9 @@ class TestWaits(Case):
         got = record_work(self, other, seconds)
         profiled = self.sums(got.truth)
         print("unprofiled", plain, "\nprofiled  ", profiled)
-        self.assertGreater(got.profile.total(), seconds * 1e8)
+        self.assertGreater(got.profile.total(), 0.9 * harness.thread_cpu(got.truth))
         for call, (calls, eintr, early, errors) in profiled.items():
-            self.assertGreater(calls, 50, call)
+            self.assertGreater(calls, 20, call)
             self.assertEqual(errors, 0, call)
             self.assertLessEqual(eintr, plain[call][1], f"{call}: EINTR")
             self.assertLessEqual(early, plain[call][2], f"{call}: early returns")
@@ -93,12 +108,12 @@ class TestWaits(Case):
 class TestChildren(Case):
     def test_fork_without_exec(self):
         got = record_work(self, self.target("fork"), 8)
-        self.assertGreater(got.truth["forks"], 200)
+        self.assertGreater(got.truth["forks"], 50)
         self.assertEqual((got.truth["wrong"], got.truth["hung"]), (0, 0), got.truth)
 
     def test_process_start(self):
         got = record_work(self, self.target("procstart", "--gb", 1), 8)
-        self.assertGreater(got.truth["starts"], 200)
+        self.assertGreater(got.truth["starts"], 50)
         self.assertEqual(got.truth["wrong"], 0)
 
     def test_exit_code(self):
@@ -106,11 +121,13 @@ class TestChildren(Case):
         target = self.target("spin")
         target.begin()
         recorder = self.record(target, 30)
-        wait_for(target.library_runs, 20, "the library's thread")
-        time.sleep(1)
-        self.assertEqual(target.quit(42, seconds=20), 42)
+        self.wait_for_library(target, recorder)
+        before = harness.cpu_ns(target.pid)
+        time.sleep(2)
+        used = harness.cpu_ns(target.pid) - before
+        self.assertEqual(target.quit(42), 42)
         profile = recorder.profile()
-        self.assertGreater(profile.total(), 1e9, "what was taken before the exit is in the file")
+        self.assertGreater(profile.total(), used * 0.95, "what was taken before the exit")
 
     def test_exit_is_quick(self):
         """Being recorded costs a process no more than a moment at its end."""
@@ -119,8 +136,7 @@ class TestChildren(Case):
             target.begin()
             recorder = self.record(target, 30) if profiled else None
             if recorder:
-                wait_for(target.library_runs, 20, "the library's thread")
-            time.sleep(1)
+                self.wait_for_library(target, recorder)
             target.end()
             start = time.monotonic()
             target.quit()
@@ -137,54 +153,70 @@ class TestChildren(Case):
         target = self.target("spin")
         target.begin()
         recorder = self.record(target, 30)
-        wait_for(target.library_runs, 20, "the library's thread")
+        self.wait_for_library(target, recorder)
+        before = harness.cpu_ns(target.pid)
         time.sleep(2)
+        used = harness.cpu_ns(target.pid) - before
         target.process.send_signal(signal.SIGKILL)
         profile = recorder.profile()
-        self.assertGreater(profile.total(), 1e9)
+        # What the library had not yet written, some tenths of a second at most, is lost.
+        self.assertGreater(profile.total(), used * 0.7)
         self.assertTrue(any(harness.contains(s.stack, "ClpTarget.Work.Burn")
                             for s in profile.samples), "names survive the target")
 
 
 class TestReaders(Case):
-    def test_two_at_once(self):
-        """Two recordings of one process both see all of it; the first to end disturbs nobody."""
+    def busy(self):
         target = self.target("spin", "--sleepers", 0)
         target.begin()
-        long = self.record(target, 10)
-        wait_for(target.library_runs, 20, "the library's thread")
-        time.sleep(1)
-        short = self.record(target, 4)
-        for recorder, seconds in ((short, 4), (long, 10)):
-            profile = recorder.profile()
-            self.assert_ratio(profile.total() / (profile.duration_ns * 2), 0.9, 1.05,
-                              f"CPU in the recording of {seconds} s per core", profile)
-            self.assert_ratio(profile.duration_ns / 1e9 / seconds, 0.95, 1.2, "its duration")
+        return target
+
+    def test_two_at_once(self):
+        """Two recordings of one process both see all of it; the first to end disturbs nobody."""
+        target = self.busy()
+        starts = [harness.cpu_ns(target.pid)]
+        recorders = [self.record(target, 10)]
+        self.wait_for_library(target, recorders[0])
+        starts.append(harness.cpu_ns(target.pid))
+        recorders.append(self.record(target, 4))
+        for number in (1, 0):
+            profile = recorders[number].profile()
+            used = harness.cpu_ns(target.pid) - starts[number]
+            # The CPU of the attach before, and of writing the file behind, is not in the profile.
+            self.assert_ratio(profile.total() / used, 0.75, 1.02, "CPU of one of two recordings",
+                              profile)
+            self.assert_ratio(profile.duration_ns / 1e9 / recorders[number].seconds, 0.95, 1.2,
+                              "its duration")
         self.assertTrue(target.alive())
+
+    def check_next(self, target):
+        """Whatever ended the last recording, the next one works."""
+        profile = self.record(target, 3).profile()
+        self.assertTrue(any(harness.contains(s.stack, "ClpTarget.Work.Burn")
+                            for s in profile.samples), profile.top())
 
     def test_interrupted(self):
         """Ctrl-C ends a recording early; what was taken is written."""
-        target = self.target("spin", "--sleepers", 0)
-        target.begin()
-        recorder = self.record(target, 60)
-        wait_for(target.library_runs, 20, "the library's thread")
+        target = self.busy()
+        recorder = self.record(target, 100)
+        self.wait_for_library(target, recorder)
+        before = harness.cpu_ns(target.pid)
         time.sleep(3)
-        recorder.process.send_signal(signal.SIGINT)
-        recorder.wait(20)
-        self.assertGreater(pprof.load(recorder.path).total(), 2e9)
+        used = harness.cpu_ns(target.pid) - before
+        recorder.interrupt()
+        recorder.wait(30)
+        self.assertGreater(pprof.load(recorder.path).total(), used * 0.97)
+        self.check_next(target)
 
     def test_recorder_killed(self):
-        """A recorder that dies leaves the target alone: no timers, no thread at work for nobody."""
-        target = self.target("spin")
-        target.begin()
-        recorder = self.record(target, 60)
-        wait_for(target.library_runs, 20, "the library's thread")
-        time.sleep(1)
-        recorder.process.kill()
-        timers = TestRounds.timers
-        wait_for(lambda: timers(self, target.pid) == 0, 15, "timers are gone")
-        profile = self.record(target, 3).profile()
-        self.assertGreater(profile.total(), 3e9, "the next recording works")
+        """A recorder that dies leaves the target alone: no timers, nothing at work for nobody."""
+        target = self.busy()
+        recorder = self.record(target, 100)
+        self.wait_for_library(target, recorder)
+        self.assertGreater(timers(target.pid), 0)
+        recorder.kill()
+        wait_for(lambda: timers(target.pid) == 0, 30, "all timers are deleted")
+        self.check_next(target)
 
 
 class TestNoTarget(Case):
@@ -223,7 +255,7 @@ class TestNoTarget(Case):
         os.utime(f"{prefix}1-socket", (time.time() + 60, time.time() + 60))
         self.assertTrue(os.path.exists(real))
         got = record_work(self, target, 2)
-        self.assertGreater(got.profile.total(), 1e9)
+        self.assertGreater(got.profile.total(), 0.9 * harness.thread_cpu(got.truth))
 
     def test_stopped_among_others(self):
         """A stopped process costs its own deadline, not everybody's."""

@@ -71,9 +71,9 @@ class TestStress(Case):
         return rounds
 
     def recorded_round(self, target, seconds, rounds):
+        wait_for(lambda: not target.library_runs(), 60, "the last recording's library thread ends")
         recorder = self.record(target, int(seconds) + harness.MARGIN_SECONDS, env=self.environment())
-        wait_for(lambda: not recorder.running() or target.library_runs(), 30, "the library's thread")
-        time.sleep(0.5)
+        self.wait_for_library(target, recorder)
         flood = self.start_flood(target)
         target.begin()
         time.sleep(seconds)
@@ -85,7 +85,7 @@ class TestStress(Case):
 
     def check_left_alone(self, target):
         """No thread has the shared signal blocked, and its action is the runtime's own again."""
-        self.assertTrue(target.alive(), target.describe_end)
+        self.assertTrue(target.alive())
         state = target.state()
         bit = 1 << (state["sigrtmin"] - 1)
         for task in state["tasks"]:
@@ -98,6 +98,8 @@ class TestStress(Case):
                                    ("gc_pause", "p99_ns", 5 * MILLISECOND)):
             plain, recorded = (rounds.merged(key, field, kind) for kind in (False, True))
             print(f"{key} {field}: plain {plain}, recorded {recorded}")
+            # A machine on which the plain rounds differ much cannot show less than that.
+            margin += max(plain) - min(plain)
             self.assertLessEqual(statistics.median(recorded), statistics.median(plain) + margin,
                                  f"{key} {field} grows under the recording")
 

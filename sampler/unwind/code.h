@@ -55,7 +55,7 @@ enum {
 
 struct clp_managed_frame {
     uint8_t base;           /* enum clp_frame_base */
-    uint8_t prologue_bytes; /* code bytes until the frame stands */
+    uint8_t prologue_bytes; /* code bytes after which the frame stands for sure */
     uint8_t push_count;     /* pushes in the prologue, rbp included */
     uint8_t saved;          /* callee-saved registers pushed below rbp or the return address, in the
                              * compiler's fixed order r15, r14, r13, r12, rbx: CLP_SAVED_* bits */

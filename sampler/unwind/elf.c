@@ -57,11 +57,16 @@ static void find_build_id(const uint8_t *notes, size_t len, struct clp_elf_info 
     }
 }
 
+static uint64_t place_of(const struct clp_source *s, const Elf64_Phdr *p)
+{
+    return s->process ? p->p_vaddr : p->p_offset;
+}
+
 static int take_notes(const struct clp_source *s, const Elf64_Phdr *p, struct clp_elf_info *info)
 {
     uint8_t notes[NOTE_BYTES_MAX];
     size_t len = (size_t)CLP_MIN(p->p_filesz, sizeof(notes));
-    int r = clp_source_read(s, p->p_offset, notes, len);
+    int r = clp_source_read(s, place_of(s, p), notes, len);
     if (r == 0)
         find_build_id(notes, len, info);
     return r == -EBADMSG ? 0 : r; /* a segment beyond the file's end: no build id, still an ELF */
@@ -71,7 +76,7 @@ static int take_notes(const struct clp_source *s, const Elf64_Phdr *p, struct cl
 static int eh_frame_address(const struct clp_source *s, const Elf64_Phdr *p, uint64_t *ret)
 {
     uint8_t head[12] = {0};
-    int r = clp_source_read(s, p->p_offset, head, sizeof(head));
+    int r = clp_source_read(s, place_of(s, p), head, sizeof(head));
     if (r < 0)
         return r;
     if (head[0] != 1)
@@ -80,15 +85,15 @@ static int eh_frame_address(const struct clp_source *s, const Elf64_Phdr *p, uin
     return clp_eh_pointer(&b, head[1], p->p_vaddr + 4, ret);
 }
 
-static void locate_in_segments(const Elf64_Phdr *ph, size_t n, uint64_t vaddr,
-                               struct clp_elf_layout *l)
+static void locate_in_segments(const struct clp_source *s, const Elf64_Phdr *ph, size_t n,
+                               uint64_t vaddr, struct clp_elf_layout *l)
 {
     for (size_t i = 0; i < n && l->eh_bytes == 0; i++) {
         uint64_t offset, left;
         if (!segment_file_range(&ph[i], vaddr, &offset, &left))
             continue;
         l->eh_vaddr = vaddr;
-        l->eh_offset = offset;
+        l->eh_offset = s->process ? vaddr : offset;
         l->eh_bytes = left;
     }
 }
@@ -156,9 +161,9 @@ int clp_elf_layout(const struct clp_source *s, struct clp_elf_layout *ret)
         else if (ph[i].p_type == PT_NOTE && l.info.build_id_len == 0)
             r = take_notes(s, &ph[i], &l.info);
         else if (ph[i].p_type == PT_GNU_EH_FRAME && eh_frame_address(s, &ph[i], &vaddr) == 0)
-            locate_in_segments(ph, eh.e_phnum, vaddr, &l);
+            locate_in_segments(s, ph, eh.e_phnum, vaddr, &l);
     }
-    if (r == 0)
+    if (r == 0 && !s->process) /* sections are not mapped */
         r = refine_by_section(s, &eh, &l);
     if (r < 0)
         return r;

@@ -21,6 +21,14 @@ static void place_saved(uint8_t saved, uint8_t above_slots, struct clp_rule *r)
     }
 }
 
+/* The order is only known when each push is told by its register. */
+static uint8_t told_saves(const struct clp_managed_frame *f)
+{
+    unsigned others = f->push_count - (f->base == CLP_BASE_RBP && !f->osr ? 1u : 0u);
+    bool told = f->osr || (unsigned)__builtin_popcount(f->saved) == others;
+    return f->exact && !f->funclet && told ? f->saved : CLP_SAVED_OTHER;
+}
+
 void clp_managed_body_rule(const struct clp_managed_frame *f, struct clp_rule *ret)
 {
     struct clp_rule r = {.saved[CLP_SAVE_RIP] = 1};
@@ -29,11 +37,11 @@ void clp_managed_body_rule(const struct clp_managed_frame *f, struct clp_rule *r
         r.cfa_off = 16;
         r.saved[CLP_SAVE_RBP] = 2;
         /* A funclet stands on its parent's frame: which registers that saved is not told here. */
-        place_saved(f->funclet || !f->exact ? CLP_SAVED_OTHER : f->saved, 2, &r);
+        place_saved(told_saves(f), 2, &r);
     } else {
         r.cfa_reg = CLP_REG_RSP;
         r.cfa_off = (int32_t)f->frame_bytes + 8;
-        place_saved(f->exact ? f->saved : CLP_SAVED_OTHER, 1, &r);
+        place_saved(told_saves(f), 1, &r);
     }
     *ret = r;
 }

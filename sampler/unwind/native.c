@@ -285,6 +285,13 @@ int clp_native_table_build_mem(const void *elf, size_t len, struct clp_arena *ar
     return build(&s, arena, ret);
 }
 
+int clp_native_table_build_mapped(const struct clp_code_source *process, uint64_t bias,
+                                  struct clp_arena *arena, const struct clp_native_table **ret)
+{
+    struct clp_source s = clp_source_mapped(process, bias);
+    return build(&s, arena, ret);
+}
+
 size_t clp_native_table_bytes(const struct clp_native_table *t)
 {
     return t->bytes;

@@ -33,6 +33,13 @@ int clp_native_table_build(int fd, struct clp_arena *arena,
 int clp_native_table_build_mem(const void *elf, size_t len, struct clp_arena *arena,
                                const struct clp_native_table **ret) CLP_MUST_USE;
 
+/* The same of an image as it is mapped in the process that `process` reads, for files that are gone
+ * or replaced: `bias` is run-time minus link-time address. The first segment must hold the headers,
+ * as linkers lay it out. */
+int clp_native_table_build_mapped(const struct clp_code_source *process, uint64_t bias,
+                                  struct clp_arena *arena,
+                                  const struct clp_native_table **ret) CLP_MUST_USE;
+
 size_t clp_native_table_bytes(const struct clp_native_table *t);
 
 /* The function (FDE) that covers a link-time address: 0 with start and end, or -ENOENT. The start
@@ -53,7 +60,7 @@ enum clp_step {
     CLP_STEP_ROOT = 1,    /* the outermost frame: undefined return address, or 0 */
     CLP_STEP_NO_RULE = 2, /* no row covers the address */
     CLP_STEP_BAD = 3,     /* the rule cannot be followed with what was captured */
-    CLP_STEP_SIGNAL = 4,  /* OK, and the frame was a signal trampoline: the caller's rip is exact */
+    CLP_STEP_SIGNAL = 4,  /* OK, and the caller was interrupted, not calling: its rip is exact */
 };
 
 /* One step from the frame whose code address to look up is `lookup` (run-time; rip for a leaf,

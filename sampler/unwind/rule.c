@@ -124,5 +124,5 @@ enum clp_step clp_rule_apply(const struct clp_native_table *t, const struct clp_
     *regs = to;
     if (to.r[CLP_REG_RIP] == 0)
         return CLP_STEP_ROOT;
-    return rule->flags & CLP_RULE_SIGNAL ? CLP_STEP_SIGNAL : CLP_STEP_OK;
+    return rule->flags ? CLP_STEP_SIGNAL : CLP_STEP_OK;
 }

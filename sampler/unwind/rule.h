@@ -33,7 +33,11 @@ enum {
     CLP_CFA_EXPR = 0x42, /* cfa_off: place of the expression in the table's pool */
 };
 
-enum { CLP_RULE_SIGNAL = 1 << 0 }; /* a signal trampoline: the caller's rip is exact */
+enum {
+    CLP_RULE_SIGNAL = 1 << 0, /* a signal trampoline: the caller's rip is exact */
+    CLP_RULE_INTERRUPTED =
+        1 << 1, /* the runtime's imitation of one: the same, without a ucontext */
+};
 
 struct clp_rule {
     int32_t cfa_off;

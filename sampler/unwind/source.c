@@ -23,6 +23,17 @@ struct clp_source clp_source_of(const void *mem, size_t len)
     return (struct clp_source){.mem = mem, .size = len, .fd = -1};
 }
 
+struct clp_source clp_source_mapped(const struct clp_code_source *process, uint64_t bias)
+{
+    return (struct clp_source){.process = process, .bias = bias, .size = UINT32_MAX, .fd = -1};
+}
+
+static int read_process(const struct clp_source *s, uint64_t offset, void *buf, size_t len)
+{
+    int64_t n = s->process->read(s->process->user, s->bias + offset, buf, len);
+    return n == (int64_t)len ? 0 : n < 0 ? (int)n : -EBADMSG;
+}
+
 static int read_fd(int fd, uint64_t offset, uint8_t *buf, size_t len)
 {
     while (len > 0) {
@@ -44,6 +55,8 @@ int clp_source_read(const struct clp_source *s, uint64_t offset, void *buf, size
 {
     if (offset > s->size || len > s->size - offset)
         return -EBADMSG;
+    if (s->process)
+        return read_process(s, offset, buf, len);
     if (!s->mem)
         return read_fd(s->fd, offset, buf, len);
     if (len)

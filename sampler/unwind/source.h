@@ -3,16 +3,21 @@
 #ifndef CLP_SAMPLER_UNWIND_SOURCE_H
 #define CLP_SAMPLER_UNWIND_SOURCE_H
 
-#include "base/core/core.h"
+#include "sampler/unwind/code.h"
 
 struct clp_source {
     const uint8_t *mem; /* NULL: read from fd */
     uint64_t size;      /* of mem or of the file */
     int fd;
+    /* An image as it is mapped in a process: offsets are link-time addresses, which lie at
+     * `bias` + address there. */
+    const struct clp_code_source *process;
+    uint64_t bias;
 };
 
 int clp_source_open_fd(int fd, struct clp_source *ret) CLP_MUST_USE;
 struct clp_source clp_source_of(const void *mem, size_t len);
+struct clp_source clp_source_mapped(const struct clp_code_source *process, uint64_t bias);
 
 /* Exactly `len` bytes at `offset`: 0, -EBADMSG past the end, or -errno of pread. */
 int clp_source_read(const struct clp_source *s, uint64_t offset, void *buf,

@@ -61,8 +61,8 @@ static enum clp_next step_restorer(struct clp_walker *w)
     return CLP_NEXT;
 }
 
-/* A return address below the frame pointer: hand-written tables of code that loads a whole context say
- * so while rbp is being replaced. */
+/* A return address below the frame pointer: hand-written tables of code that loads a whole context
+ * say so while rbp is being replaced. */
 static bool is_doubtful(const struct clp_rule *rule)
 {
     return rule->cfa_reg == CLP_REG_RBP && rule->cfa_off < 16;
@@ -96,8 +96,8 @@ static enum clp_next return_at(struct clp_walker *w, uint64_t slot)
     return clp_walker_apply(w, NULL, &rule);
 }
 
-/* A thread's first instructions, between the system call that made it and the function whose tables say
- * that nothing called it. */
+/* A thread's first instructions, between the system call that made it and the function whose tables
+ * say that nothing called it. */
 static bool is_before_root(const struct clp_walker *w)
 {
     const struct clp_native_table *t = w->code.native;

@@ -15,6 +15,8 @@ enum {
 };
 
 #define FLAG_CHAINED 4
+/* `vzeroupper; lea rbp,[rsp+N]` may follow what the record calls the prologue. */
+#define LEA_BYTES_MAX 11u
 
 /* Windows numbering to the bit in clp_managed_frame.saved. */
 static uint8_t saved_bit(uint8_t reg)
@@ -89,7 +91,7 @@ void clp_unwind_info_decode(const uint8_t *info, size_t len, struct clp_managed_
     struct clp_managed_frame f = {.base = CLP_BASE_RSP, .exact = true};
     struct clp_bytes b = clp_bytes_of(info, len);
     uint8_t head = clp_bytes_u8(&b);
-    f.prologue_bytes = clp_bytes_u8(&b); /* the codes leave out `lea rbp`, this does not */
+    uint32_t prologue = clp_bytes_u8(&b);
     size_t codes = clp_bytes_u8(&b) * 2u;
     (void)clp_bytes_u8(&b); /* frame register and offset: always the saved rbp's place here */
     struct clp_bytes list = clp_bytes_of(b.at, CLP_MIN(codes, clp_bytes_left(&b)));
@@ -97,9 +99,12 @@ void clp_unwind_info_decode(const uint8_t *info, size_t len, struct clp_managed_
         !b.bad && clp_bytes_left(&b) >= codes && (head & 7) == 1 && !((head >> 3) & FLAG_CHAINED);
     while (good && clp_bytes_left(&list) > 0)
         good = take_code(&f, &list) && !list.bad;
-    if (f.base == CLP_BASE_RBP)
-        f.lea_disp = f.frame_bytes - 8;
     if (!good)
-        f = (struct clp_managed_frame){.base = CLP_BASE_RBP, .prologue_bytes = f.prologue_bytes};
+        f = (struct clp_managed_frame){.base = CLP_BASE_RBP};
+    else if (f.base == CLP_BASE_RBP)
+        f.lea_disp = f.frame_bytes - 8;
+    if (f.base == CLP_BASE_RBP)
+        prologue += LEA_BYTES_MAX;
+    f.prologue_bytes = (uint8_t)CLP_MIN(prologue, (uint32_t)UINT8_MAX);
     *ret = f;
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,6 +20,7 @@
 
 #include "tests/walk/chains.h"
 #include "tests/walk/process.h"
+#include "tests/walk/steps.h"
 
 #define STACK_MAX (8u << 20)
 #define THREADS_MAX 512
@@ -39,6 +41,8 @@ struct run {
     bool verbose;
     unsigned long samples, complete, incomplete, truncated, repaired, hijacked_caller, gc_wait, osr;
     unsigned long frames, no_stack, other_stack;
+    unsigned long stepping; /* instructions to step at each visit */
+    unsigned long steps, steps_wrong, steps_incomplete;
     unsigned shown;
 };
 
@@ -251,42 +255,104 @@ static void judge(const struct clp_walk_input *in, const struct clp_walk_frame *
         show(wrong, in, frames, r);
 }
 
+/* Where a thread keeps its pair is learnt from the first walk that needs it. */
+static bool learn_from(pid_t tid, const struct clp_walk_input *in,
+                       const struct clp_walk_frame *frames, const struct clp_walk_result *r)
+{
+    for (uint32_t i = 0; i + 1 < r->count; i++) {
+        if (frames[i + 1].kind != CLP_WALK_HIJACKED_CALLER || run.nhijack == THREADS_MAX)
+            continue;
+        for (uint64_t s = in->regs.r[CLP_REG_RSP]; s < frames[i].cfa; s += 8) {
+            uint64_t v;
+            if (clp_stack_u64(&in->stack, s, &v) && v == run.state.hijack_stub)
+                learn_hijack(tid, s);
+        }
+        return true;
+    }
+    return false;
+}
+
+static bool walk_thread(pid_t tid, struct clp_walk_input *in, struct clp_walk_frame *frames,
+                        struct clp_walk_result *ret)
+{
+    struct user_regs_struct u;
+    if (ptrace(PTRACE_GETREGS, tid, 0, &u) < 0)
+        return false;
+    *in = (struct clp_walk_input){.regs = take_regs(&u)};
+    if (!take_stack(in)) {
+        run.no_stack++;
+        return false;
+    }
+    take_hijack(tid, in);
+    clp_walk(&run.process.source, &run.state, in, frames, CLP_WALK_FRAMES_MAX, ret);
+    if (learn_from(tid, in, frames, ret)) {
+        take_hijack(tid, in);
+        clp_walk(&run.process.source, &run.state, in, frames, CLP_WALK_FRAMES_MAX, ret);
+    }
+    return true;
+}
+
+static struct clp_walk_frame frames[CLP_WALK_FRAMES_MAX];
+
 static void examine(pid_t tid)
 {
-    static struct clp_walk_frame frames[CLP_WALK_FRAMES_MAX];
-    struct user_regs_struct u;
-    struct clp_walk_input in = {0};
+    struct clp_walk_input in;
     struct clp_walk_result r;
-    if (ptrace(PTRACE_GETREGS, tid, 0, &u) < 0)
-        return;
-    in.regs = take_regs(&u);
     process_refresh(&run.process);
-    if (!take_stack(&in)) {
-        run.no_stack++;
+    if (!walk_thread(tid, &in, frames, &r))
         return;
-    }
-    take_hijack(tid, &in);
-    clp_walk(&run.process.source, &run.state, &in, frames, CLP_WALK_FRAMES_MAX, &r);
-    for (uint32_t i = 0; i + 1 < r.count; i++) {
-        /* Not yet known where this thread keeps its pair: learn, and walk again. */
-        if (frames[i + 1].kind == CLP_WALK_HIJACKED_CALLER && run.nhijack < THREADS_MAX) {
-            uint64_t at = frames[i].cfa - 8;
-            for (uint64_t s = in.regs.r[CLP_REG_RSP]; s < at; s += 8) {
-                uint64_t v;
-                if (clp_stack_u64(&in.stack, s, &v) && v == run.state.hijack_stub)
-                    learn_hijack(tid, s);
-            }
-            take_hijack(tid, &in);
-            clp_walk(&run.process.source, &run.state, &in, frames, CLP_WALK_FRAMES_MAX, &r);
-            break;
-        }
-    }
     if (on_other_stack(&in, frames, &r)) {
         run.other_stack++;
         return;
     }
     count(&r, frames);
     judge(&in, frames, &r);
+}
+
+/* One instruction; a signal that comes is delivered, and then nothing is known (false). */
+static bool step_once(pid_t tid, int *signal)
+{
+    int status;
+    if (ptrace(PTRACE_SINGLESTEP, tid, 0, *signal) < 0 || waitpid(tid, &status, __WALL) != tid)
+        return false;
+    int got = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
+    bool quiet = *signal == 0 && got == SIGTRAP && status >> 16 == 0;
+    *signal = got == SIGTRAP ? 0 : got;
+    return quiet;
+}
+
+static void step_thread(pid_t tid, unsigned long steps, int *signal)
+{
+    static struct callers before, after;
+    struct clp_walk_input in;
+    struct clp_walk_result r;
+    bool known = false;
+    for (unsigned long i = 0; i < steps; i++) {
+        if (i % 64 == 0)
+            process_refresh(&run.process);
+        if (!known && !walk_thread(tid, &in, frames, &r))
+            return;
+        if (!known)
+            callers_of(frames, &r, &before);
+        enum step_kind kind = step_kind_at(&run.process, in.regs.r[CLP_REG_RIP]);
+        bool sigreturn = kind == STEP_SYSCALL && in.regs.r[CLP_REG_RAX] == SYS_rt_sigreturn;
+        known = step_once(tid, signal) && !sigreturn;
+        if (!known)
+            continue;
+        if (!walk_thread(tid, &in, frames, &r))
+            return;
+        callers_of(frames, &r, &after);
+        run.steps++;
+        if (!callers_follow(&before, kind, &after)) {
+            bool said = (before.flags | after.flags) & (CLP_WALK_INCOMPLETE | CLP_WALK_TRUNCATED);
+            run.steps_wrong += !said;
+            run.steps_incomplete += said;
+            show(said ? "step, said incomplete" : "step", &in, frames, &r);
+            printf("   before: leaf %lx, %u callers (%lx %lx), kind %d\n", before.leaf,
+                   before.count, before.address[0], before.address[1], kind);
+        }
+        before = after;
+    }
 }
 
 /* ---- all threads ---- */
@@ -327,11 +393,14 @@ static void sample(pid_t pid, unsigned long wanted)
         size_t n = list_threads(pid, tids);
         int signal;
         for (size_t i = 0; i < n; i++) {
-            if (!is_running(pid, tids[i]) && rand() % 64 != 0)
+            bool running = is_running(pid, tids[i]);
+            if (!running && (run.stepping || rand() % 64 != 0))
                 continue;
             if (!stop_thread(tids[i], &signal))
                 continue;
             examine(tids[i]);
+            if (run.stepping)
+                step_thread(tids[i], run.stepping, &signal);
             ptrace(PTRACE_DETACH, tids[i], 0, signal);
             struct timespec nap = {0, rand() % 300000};
             nanosleep(&nap, NULL);
@@ -346,14 +415,17 @@ static int report(void)
            "hijacked-caller %lu gc-wait %lu osr %lu no-stack %lu other-stack %lu\n",
            run.samples, run.frames, complete * 100, run.incomplete, run.truncated, run.repaired,
            run.hijacked_caller, run.gc_wait, run.osr, run.no_stack, run.other_stack);
+    if (run.steps)
+        printf("steps %lu wrong %lu incomplete %lu\n", run.steps, run.steps_wrong,
+               run.steps_incomplete);
     bool chains = chains_report(&run.chains);
-    return complete >= LEAST_COMPLETE && chains ? 0 : 1;
+    return complete >= LEAST_COMPLETE && chains && run.steps_wrong == 0 ? 0 : 1;
 }
 
 int main(int argc, char **argv)
 {
     unsigned long wanted = 3000;
-    bool unstable = false;
+    bool unstable = false, plain = false;
     char line[4096];
     int at = 1;
     for (; at < argc && argv[at][0] == '-'; at++) {
@@ -361,20 +433,29 @@ int main(int argc, char **argv)
             run.verbose = true;
         else if (strcmp(argv[at], "-u") == 0)
             unstable = true;
+        else if (strcmp(argv[at], "-p") == 0)
+            plain = true;
+        else if (strcmp(argv[at], "-s") == 0 && at + 1 < argc)
+            run.stepping = strtoul(argv[++at], NULL, 10);
         else if (strcmp(argv[at], "-n") == 0 && at + 1 < argc)
             wanted = strtoul(argv[++at], NULL, 10);
     }
-    if (at + 1 >= argc) {
-        fprintf(stderr, "usage: walk-truth [-v] [-u] [-n SAMPLES] PROGRAM MODE [OPTION]...\n");
+    if (at >= argc) {
+        fprintf(stderr,
+                "usage: walk-truth [-v] [-u] [-p] [-s STEPS] [-n SAMPLES] PROGRAM [ARGUMENT]...\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     run.stack = malloc(STACK_MAX);
     struct child c = start(argv + at);
-    if (!run.stack || !read_line(c.from, line, sizeof(line)))
+    if (!run.stack || (!plain && !read_line(c.from, line, sizeof(line))))
         return 2;
-    say(c.to, "begin\n");
-    (void)read_line(c.from, line, sizeof(line));
+    if (plain)
+        sleep(1);
+    else
+        say(c.to, "begin\n");
+    if (!plain)
+        (void)read_line(c.from, line, sizeof(line));
     process_open(&run.process, c.pid);
     run.process.unstable_maps = unstable;
     sample(c.pid, wanted);

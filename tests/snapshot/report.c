@@ -10,10 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIFFERENCES_MAX 40u
+#define DIFFERENCES_MAX 64u
 #define TOTALS_EVERY_NS (100 * CLP_NSEC_PER_MSEC)
 
 static uint32_t differences;
+static uint64_t reported[DIFFERENCES_MAX]; /* hashes of their stacks */
 
 static FILE *open_report(void)
 {
@@ -70,11 +71,25 @@ static void put_frame(FILE *f, const struct clp_walk_frame *w)
     put_string(f, buf);
 }
 
+/* Another stack than those that were reported: one cause often shows in thousands. */
+static bool is_new(const struct clp_snapshot *s)
+{
+    uint64_t hash = s->count;
+    for (uint32_t i = 0; i < s->count; i++)
+        hash = (hash ^ s->functions[i]) * 0x100000001b3ull; /* FNV-1a, by words */
+    for (uint32_t i = 0; i < differences; i++)
+        if (reported[i] == hash)
+            return false;
+    if (differences < DIFFERENCES_MAX)
+        reported[differences] = hash;
+    return differences < DIFFERENCES_MAX;
+}
+
 void clp_snapshot_report_difference(const struct clp_snapshot *s, struct clp_comparison c,
                                     const struct clp_walk_result *walk,
                                     const struct clp_walk_frame *frames)
 {
-    FILE *f = differences < DIFFERENCES_MAX ? open_report() : NULL;
+    FILE *f = is_new(s) ? open_report() : NULL;
     if (!f)
         return;
     differences++;

@@ -12,7 +12,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#define WAITING_MAX 256u
+#define WAITING_MAX 1024u
 #define OWN_FRAMES_BYTES 4096u /* of the functions here, below the frame that makes room */
 
 static struct {

@@ -13,7 +13,10 @@
 #include <unistd.h>
 
 #define SHUTDOWN_BUDGET_NS (100 * CLP_NSEC_PER_MSEC)
-#define DETACH_HINT_MS 1 /* the runtime waits at least 300 ms anyway */
+/* The runtime looks for threads inside our callbacks after this time, again after twice this time,
+ * and from then on only each 5 s (profdetach.cpp); it never waits less than 300 ms.  A smaller hint
+ * would spend both early looks at once: one unlucky callback then cost 5 s. */
+#define DETACH_HINT_MS 300
 
 /* No exceptions, no garbage collections, no stack snapshots: what is not needed costs nothing. */
 #define MASK_LOW                                                                                   \

@@ -1,13 +1,8 @@
 /* ELF images of the process (libcoreclr, libc, the vdso...), with their unwind tables.
  *
- * Loop thread only, where nothing else is said.  The list follows /proc/self/maps - never
- * dl_iterate_phdr, whose lock the application may hold.  It is read again when an address is not
- * covered or a mapping is no longer what it was (at most once a pass, and never for more than 2 %
- * of the time); a mapping is asked for again after 100 ms, after a second on kernels that only tell
- * all of them.  A table is built from the file when the image first occurs in a stack; the file
- * must be the one that is mapped: its first page equals the one in memory (device and inode differ
- * between maps and stat on overlay file systems).
- * Executable memory without a file and without a managed body is a stub. */
+ * Loop thread only, where nothing else is said.  An address is looked up among the executable
+ * mappings (ranges.h); a table is built from the file when the image first occurs in a stack
+ * (image_files.h).  Executable memory without a file and without a managed body is a stub. */
 #ifndef CLP_SAMPLER_INPROC_IMAGES_H
 #define CLP_SAMPLER_INPROC_IMAGES_H
 

@@ -89,7 +89,7 @@ void loop_reader_open(struct loop_reader *r, uint32_t ring_bytes, uint32_t kinds
                       uint64_t interval_ns)
 {
     loop_reader_announce(r);
-    assert_true(loop_reader_accept(r, 2000));
+    assert_true(loop_reader_accept(r, 10000));
     assert_int_equal(clp_wire_memory_create(ring_bytes, &r->memfd, &r->mapping), 0);
     r->ring_bytes = ring_bytes;
     assert_int_equal(clp_reader_new(r->mapping, ring_bytes, &r->reader), 0);

@@ -3,12 +3,14 @@ set(CLP_LOOP_DIR ${CMAKE_SOURCE_DIR}/sampler/inproc)
 set(CLP_LOOP_TEST_DIR ${CMAKE_CURRENT_LIST_DIR})
 
 clp_unit_test(test-images SOURCES ${CLP_LOOP_TEST_DIR}/test-images.c ${CLP_LOOP_DIR}/images.c
+  ${CLP_LOOP_DIR}/image_files.c ${CLP_LOOP_DIR}/ranges.c
   ${CLP_LOOP_DIR}/maps.c ${CLP_LOOP_DIR}/self_memory.c USES clp_unwind clp_inproc_capture)
 
 add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/loop.c ${CLP_LOOP_DIR}/engine.c ${CLP_LOOP_DIR}/links.c ${CLP_LOOP_DIR}/feed.c
   ${CLP_LOOP_DIR}/collect.c ${CLP_LOOP_DIR}/hijack.c ${CLP_LOOP_DIR}/budget.c
-  ${CLP_LOOP_DIR}/idset.c ${CLP_LOOP_DIR}/images.c ${CLP_LOOP_DIR}/maps.c
+  ${CLP_LOOP_DIR}/idset.c ${CLP_LOOP_DIR}/images.c
+  ${CLP_LOOP_DIR}/image_files.c ${CLP_LOOP_DIR}/ranges.c ${CLP_LOOP_DIR}/maps.c
   ${CLP_LOOP_DIR}/self_memory.c)
 target_compile_definitions(clp_loop_under_test PRIVATE _GNU_SOURCE)
 target_compile_options(clp_loop_under_test PRIVATE ${CLP_WARNINGS})

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #define ENTRIES_MAX (1u << 20) /* the byte ceiling is reached long before */
+#define PDBS_MAX 64            /* files held open for each target */
 
 void clp_definitions_init(struct clp_definitions *d, struct clp_symbols *symbols, int root_fd,
                           int32_t pid, size_t ceiling_bytes)
@@ -36,6 +37,7 @@ void clp_definitions_done(struct clp_definitions *d)
     for (uint32_t at = clp_map_begin(&d->images); clp_map_next(&d->images, &at, &i);) {
         struct clp_def_image *image = i.value->ptr;
         clp_symbols_image_unref(image->symbols);
+        clp_pdb_free(image->pdb);
         free(image);
     }
     for (uint32_t at = clp_map_begin(&d->methods); clp_map_next(&d->methods, &at, &i);)
@@ -90,6 +92,18 @@ static struct clp_symbols_image *open_symbols(struct clp_definitions *d,
     return clp_symbols_image_get(d->symbols, &spec, &image) < 0 ? NULL : image;
 }
 
+static struct clp_pdb *open_pdb(struct clp_definitions *d, const struct clp_reader_record *r)
+{
+    const struct clp_rec_image *rec = r->image.rec;
+    struct clp_pdb *pdb = NULL;
+    const uint8_t *mvid = rec->build_id_len == 16 ? r->image.build_id : NULL;
+    if (rec->kind != CLP_IMAGE_MANAGED || !mvid || d->pdbs >= PDBS_MAX ||
+        clp_pdb_open(d->root_fd, r->image.path, mvid, &pdb) < 0)
+        return NULL;
+    d->pdbs++;
+    return pdb;
+}
+
 static void add_image(struct clp_definitions *d, const struct clp_reader_record *r)
 {
     const struct clp_rec_image *rec = r->image.rec;
@@ -108,8 +122,10 @@ static void add_image(struct clp_definitions *d, const struct clp_reader_record 
     image->build_id_len = CLP_MIN(rec->build_id_len, sizeof(image->build_id));
     memcpy(image->build_id, r->image.build_id, image->build_id_len);
     memcpy(image->path, r->image.path, path_len + 1);
-    if (put(d, &d->images, rec->image_id, image, bytes))
-        image->symbols = open_symbols(d, r);
+    if (!put(d, &d->images, rec->image_id, image, bytes))
+        return;
+    image->symbols = open_symbols(d, r);
+    image->pdb = open_pdb(d, r);
 }
 
 struct clp_def_image *clp_definitions_image(const struct clp_definitions *d, uint32_t image_id)
@@ -133,6 +149,7 @@ static void add_method(struct clp_definitions *d, const struct clp_reader_record
     if (!m)
         return;
     m->image_id = r->method.rec->image_id;
+    m->token = r->method.rec->token;
     m->flags = r->method.rec->flags;
     char *at = m->text;
     for (size_t i = 0; i < CLP_ARRAY_LEN(texts); i++) {

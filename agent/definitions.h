@@ -10,6 +10,7 @@
 #include "base/map.h"
 #include "sampler/symbols/managed_name.h"
 #include "sampler/symbols/native_symbols.h"
+#include "sampler/symbols/pdb.h"
 #include "wire/reader.h"
 #include "wire/wire.h"
 
@@ -20,6 +21,7 @@ struct clp_def_image {
     uint8_t build_id[CLP_WIRE_BUILD_ID_MAX];
     size_t build_id_len;
     struct clp_symbols_image *symbols; /* NULL: none to be had */
+    struct clp_pdb *pdb;               /* managed: its source lines; NULL: none to be had */
     uint64_t window;
     uint32_t mapping;
     char path[];
@@ -27,6 +29,7 @@ struct clp_def_image {
 
 struct clp_def_method {
     uint32_t image_id;
+    uint32_t token; /* mdMethodDef, 0 for dynamic methods */
     uint16_t flags;
     uint16_t len[5]; /* of type, name, type_args, method_args, signature in `text` */
     uint64_t window;
@@ -55,6 +58,7 @@ struct clp_definitions {
     size_t ceiling;
     uint64_t refused;   /* definitions beyond it */
     uint64_t forgotten; /* threads */
+    uint32_t pdbs;      /* open; each holds a file */
 };
 
 void clp_definitions_init(struct clp_definitions *d, struct clp_symbols *symbols, int root_fd,

@@ -91,10 +91,9 @@ static void map_main_binary(struct clp_build *b)
 /* ---- frames -------------------------------------------------------------------------------- */
 
 static uint32_t make_location(struct clp_build *b, struct clp_def_image *image, uint64_t address,
-                              const char *name, const char *system_name)
+                              const struct clp_profile_function *f)
 {
-    struct clp_profile_function f = {.name = name, .system_name = system_name};
-    struct clp_profile_line line = {.function = clp_profile_function(b->profile, &f)};
+    struct clp_profile_line line = {.function = clp_profile_function(b->profile, f)};
     struct clp_profile_location l = {
         .mapping = mapping_of(b, image), .address = address, .lines = &line, .line_count = 1};
     return clp_profile_location(b->profile, &l);
@@ -125,8 +124,15 @@ static uint32_t managed_location(struct clp_build *b, uint32_t body_id)
         struct clp_managed_raw raw = clp_def_method_raw(m);
         clp_managed_name(&raw, name, sizeof(name));
         clp_managed_system_name(&raw, system_name, sizeof(system_name));
-        m->location =
-            make_location(b, clp_definitions_image(&b->defs, m->image_id), 0, name, system_name);
+        struct clp_def_image *image = clp_definitions_image(&b->defs, m->image_id);
+        struct clp_profile_function f = {.name = name, .system_name = system_name};
+        struct clp_pdb_place place;
+        /* Where the method begins in its source; the line of a sample is not known. */
+        if (image && image->pdb && clp_pdb_method_start(image->pdb, m->token, &place) == 0) {
+            f.filename = place.document;
+            f.start_line = place.line;
+        }
+        m->location = make_location(b, image, 0, &f);
         m->window = b->window;
     }
     return m->location;
@@ -138,7 +144,7 @@ static uint32_t module_location(struct clp_build *b, struct clp_def_image *image
     char name[CLP_NAME_MAX];
     const char *slash = strrchr(image->path, '/');
     snprintf(name, sizeof(name), "%.900s![unknown]", slash ? slash + 1 : image->path);
-    return make_location(b, image, image->start, name, NULL);
+    return make_location(b, image, image->start, &(struct clp_profile_function){.name = name});
 }
 
 static uint32_t named_location(struct clp_build *b, struct clp_def_image *image,
@@ -148,7 +154,8 @@ static uint32_t named_location(struct clp_build *b, struct clp_def_image *image,
     clp_symbols_name(image->symbols, symbol, name, sizeof(name), system_name, sizeof(system_name));
     uint64_t address =
         symbol->source == CLP_SYMBOL_NONE ? image->start : image->bias + symbol->start;
-    return make_location(b, image, address, name, system_name);
+    return make_location(b, image, address,
+                         &(struct clp_profile_function){.name = name, .system_name = system_name});
 }
 
 static uint32_t function_location(struct clp_build *b, uint32_t image_id, uint64_t address)

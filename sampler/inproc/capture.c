@@ -199,11 +199,24 @@ static inline uint64_t jittered(struct clp_thread_slot *slot, uint64_t mean)
     return mean / 2 + ((x >> 32) * mean >> 32);
 }
 
+/* Many threads live for less than an interval. Theirs begins with short ones, so that most of them
+ * are sampled, and what a thread has used since its last sample is never much more than before it.
+ */
+static inline uint64_t next_mean(struct clp_thread_slot *slot)
+{
+    uint64_t mean = atomic_load_explicit(&clp_capture_state.interval_ns, memory_order_relaxed);
+    uint64_t ramp = slot->ramp_ns;
+    if (!ramp || ramp >= mean)
+        return mean;
+    slot->ramp_ns = 2 * ramp;
+    return ramp;
+}
+
 /* The next expiry, in this thread's CPU time from now. A signal that a deleted timer left behind
  * does not disturb the timer that came after it; a directed one (test build) re-arms nothing. */
 static inline void rearm(struct clp_thread_slot *slot, const siginfo_t *info)
 {
-    uint64_t mean = atomic_load_explicit(&clp_capture_state.interval_ns, memory_order_relaxed);
+    uint64_t mean = next_mean(slot);
     int32_t id = atomic_load_explicit(&slot->timer_id, memory_order_relaxed);
     if (!mean || id < 0 || info->si_code != SI_TIMER || id != info->si_timerid)
         return;

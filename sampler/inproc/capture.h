@@ -36,6 +36,8 @@ struct clp_thread_slot {
     _Atomic int32_t timer_id;       /* kernel timer, -1 none */
     _Atomic uint32_t lost;          /* captures lost since the last one that found room; handler */
     uint64_t random;                /* xorshift state for the jitter; handler only */
+    uint64_t ramp_ns;               /* a new thread's next mean interval, doubled by each sample until
+                                     * it reaches the usual one; 0 = none. Handler only */
     struct clp_thread *thread;      /* loop thread's own record, threads.h */
 };
 

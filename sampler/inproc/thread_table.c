@@ -150,6 +150,7 @@ static void open_slot(struct clp_record *r, int32_t tid, uint64_t clr_thread)
     s->tid = tid;
     s->thread = &r->pub;
     s->random = (clp_clock_monotonic_ns() ^ (uint64_t)tid << 40) | 1; /* xorshift: never 0 */
+    s->ramp_ns = 0;
     atomic_store(&s->stack_low, 0);
     atomic_store(&s->stack_high, 0);
     atomic_store(&s->thread_object, clr_thread);

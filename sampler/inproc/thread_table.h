@@ -75,7 +75,7 @@ struct clp_thread_table {
     uint32_t free_head, dirty_head;
     uint32_t next_thread_id;
     bool sampling; /* also read by the loop, its only writer */
-    uint64_t interval_ns;
+    uint64_t interval_ns, tick_ns;
 
     _Atomic uint32_t used;
     _Atomic uint32_t timers;         /* held now */

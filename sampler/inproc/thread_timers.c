@@ -64,7 +64,10 @@ static int make_timer(struct clp_record *r, uint64_t ns)
 
 void clp_table_arm_new(struct clp_record *r)
 {
-    (void)make_timer(r, clp_record_first_expiry(r)); /* the loop sees whether it has one */
+    /* At the next tick, whose distance is random: a thread that uses a tick's length of CPU time is
+     * sampled, at a random point of it. The loop sees by itself whether there was a timer left. */
+    clp_table_slot(r)->ramp_ns = clp_thread_table.tick_ns;
+    (void)make_timer(r, 1);
 }
 
 bool clp_record_give_timer(struct clp_record *r, uint64_t clock_ns, uint64_t now_ns, uint64_t ns)

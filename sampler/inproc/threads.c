@@ -24,8 +24,9 @@
 #define ACTIVE_NS CLP_NSEC_PER_SEC
 #define IDLE_LIMIT_NS (10 * CLP_NSEC_PER_SEC)
 #define IDLE_LIMIT_MAX_NS (300 * CLP_NSEC_PER_SEC)
-#define BLOCKED_AFTER 3 /* intervals without a sample */
-#define LOOKS_A_PASS 8u /* 20 us each */
+#define BLOCKED_AFTER 3  /* intervals without a sample */
+#define LOOKS_A_PASS 8u  /* 20 us each */
+#define NAMES_A_PASS 16u /* 7 us each; more come and go than anybody wants to read about */
 #define BOUNDS_EVERY_NS (20 * CLP_NSEC_PER_MSEC)
 #define BOUNDS_AT_ONCE 64u
 #define SHORT_LIVED_MIN_NS CLP_NSEC_PER_MSEC
@@ -44,6 +45,7 @@ static struct {
     uint64_t emitted_ns;       /* all CPU time given out since the baseline */
     uint64_t refused;          /* times a thread was left without a timer */
     uint32_t looks_left;       /* at signal masks, in this pass */
+    uint32_t names_left;       /* to be read from /proc, in this pass */
 } state;
 
 /* Native threads that the runtime makes for itself, by the kernel's 15 bytes of their names
@@ -379,8 +381,10 @@ static bool visit_all(uint64_t now_ns, bool timers)
         struct clp_record *r = record(i);
         if (!r || !is_live(r))
             continue;
-        if (r->fresh)
+        if (r->fresh && state.names_left) {
+            state.names_left--;
             look_at_name(r);
+        }
         if (!read_clock(r, now_ns, &moved))
             ended = true;
         else if (timers)
@@ -502,10 +506,12 @@ static void give_first_timers(uint64_t now_ns)
 static void set_interval(uint64_t interval_ns)
 {
     struct clp_thread_table *t = &clp_thread_table;
-    state.unit_ns = CLP_MAX(interval_ns, clp_clock_tick_ns());
+    uint64_t tick = clp_clock_tick_ns();
+    state.unit_ns = CLP_MAX(interval_ns, tick);
     clp_capture_set_interval(interval_ns);
     clp_lock(&t->lock);
     t->interval_ns = interval_ns;
+    t->tick_ns = tick;
     clp_unlock(&t->lock);
 }
 
@@ -545,6 +551,7 @@ void clp_threads_start(uint64_t interval_ns, bool native_stacks)
     refresh_quota(now);
     set_sampling(true);
     state.pass++;
+    state.names_left = UINT32_MAX;
     (void)read_all_clocks(now, false);
     take_baseline(now);
     give_first_timers(now);
@@ -577,6 +584,7 @@ uint64_t clp_threads_scan(uint64_t now_ns)
     uint64_t began = clp_clock_self_ns();
     state.pass++;
     state.looks_left = LOOKS_A_PASS;
+    state.names_left = NAMES_A_PASS;
     retire_ended(now_ns);
     refresh_quota(now_ns);
     give_back_excess(now_ns);
@@ -592,6 +600,7 @@ void clp_threads_flush(uint64_t now_ns)
 {
     if (!clp_thread_table.records || !clp_thread_table.sampling || clp_capture_forked())
         return;
+    state.names_left = NAMES_A_PASS;
     uint64_t slack = read_all_clocks(now_ns, false);
     emit_short_lived(now_ns, slack, true);
     for (uint32_t i = 0; i < record_count(); i++) {

@@ -342,6 +342,17 @@ static void rearms_with_jitter(void **state)
     assert_true(mean > (double)interval * 0.975 && mean < (double)interval * 1.02);
     assert_true(variance > uniform * 0.9 && variance < uniform * 1.1);
 
+    /* A new thread's intervals double until they are the usual one. */
+    s->ramp_ns = CLP_NSEC_PER_MSEC;
+    const uint64_t means[] = {1, 2, 4, 8, 10, 10};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(means); i++) {
+        struct itimerspec left;
+        strike_timer(id);
+        assert_int_equal(syscall(SYS_timer_gettime, id, &left), 0);
+        assert_in_range(left.it_value.tv_nsec, means[i] * 400000, means[i] * 1500000);
+        clp_capture_release(clp_capture_peek());
+    }
+
     /* Not for a timer that was deleted and replaced meanwhile, and not when told to stop. */
     struct itimerspec off = {.it_value = {0, 0}}, left;
     assert_int_equal(syscall(SYS_timer_settime, id, 0, &off, NULL), 0);

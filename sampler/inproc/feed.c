@@ -23,6 +23,7 @@ struct clp_feed_thread {
     bool has_stack;      /* the ring holds a sample of it with a stack */
     uint64_t waiting_ns; /* CPU time that found the ring full */
     uint64_t waiting_at_ns;
+    enum clp_special waiting_as; /* the word for it where the ring has no stack of the thread */
 };
 
 int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
@@ -226,19 +227,17 @@ static bool write_sample(struct clp_feed *f, struct clp_feed_thread *e, const st
     return true;
 }
 
-/* The value goes to the last stack of the thread, or, where the ring has none, under its own word.
- */
-static bool write_rest(struct clp_feed *f, struct clp_feed_thread *e, uint64_t value_ns,
-                       uint64_t time_ns)
+/* The value goes to the last stack of the thread, or, where the ring has none, under a word. */
+static bool write_rest(struct clp_feed *f, struct clp_feed_thread *e, enum clp_special word,
+                       uint64_t value_ns, uint64_t time_ns)
 {
-    static const uint64_t unsampled =
-        (uint64_t)CLP_FRAME_SPECIAL << 60 | (uint64_t)CLP_SPECIAL_UNSAMPLED << 32;
+    uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, word ? word : CLP_SPECIAL_UNSAMPLED, 0);
     struct out o = {.value_ns = value_ns, .time_ns = time_ns, .total = CLP_CTR_SAMPLED_CPU_NS};
     if (!e->has_stack) {
         o.flags = CLP_SAMPLE_NO_STACK;
         o.count = 1;
-        o.frames = &unsampled;
-        o.total = CLP_CTR_UNSAMPLED_CPU_NS;
+        o.frames = &frame;
+        o.total = total_of(word ? word : CLP_SPECIAL_UNSAMPLED);
     }
     return write_sample(f, e, &o);
 }
@@ -250,12 +249,13 @@ static bool settle(struct clp_feed *f, struct clp_feed_thread *e)
         return true;
     if (!e->defined && !write_thread(f, e, ""))
         return false;
-    return write_rest(f, e, 0, e->waiting_at_ns);
+    return write_rest(f, e, e->waiting_as, 0, e->waiting_at_ns);
 }
 
-static void wait_for_room(struct clp_feed *f, struct clp_feed_thread *e, uint64_t value_ns,
-                          uint64_t time_ns)
+static void wait_for_room(struct clp_feed *f, struct clp_feed_thread *e, enum clp_special word,
+                          uint64_t value_ns, uint64_t time_ns)
 {
+    e->waiting_as = word;
     e->waiting_ns += value_ns;
     e->waiting_at_ns = time_ns;
     f->waiting_ns += value_ns;
@@ -297,7 +297,7 @@ void clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s)
                     .total = CLP_CTR_SAMPLED_CPU_NS};
     if (!define_thread(f, e, s->thread) || define_frames(f, s, frames) < 0 ||
         !write_sample(f, e, &o)) {
-        wait_for_room(f, e, s->value_ns, s->time_ns);
+        wait_for_room(f, e, CLP_SPECIAL_NONE, s->value_ns, s->time_ns);
         return;
     }
     f->counters[CLP_CTR_SAMPLES_INCOMPLETE] += (s->flags & CLP_SAMPLE_INCOMPLETE) != 0;
@@ -316,11 +316,11 @@ void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_spec
                     .count = 1,
                     .frames = &frame,
                     .total = total_of(special)};
-    bool written =
-        define_thread(f, e, t) &&
-        (special == CLP_SPECIAL_NONE ? write_rest(f, e, cpu_ns, time_ns) : write_sample(f, e, &o));
+    bool written = define_thread(f, e, t) &&
+                   (special == CLP_SPECIAL_NONE ? write_rest(f, e, special, cpu_ns, time_ns)
+                                                : write_sample(f, e, &o));
     if (!written)
-        wait_for_room(f, e, cpu_ns, time_ns);
+        wait_for_room(f, e, special, cpu_ns, time_ns);
 }
 
 bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns)

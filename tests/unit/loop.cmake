@@ -24,3 +24,5 @@ set_tests_properties(test-loop PROPERTIES RUN_SERIAL ON TIMEOUT 120)
 
 clp_unit_test(test-budget SOURCES ${CLP_LOOP_TEST_DIR}/test-budget.c ${CLP_LOOP_DIR}/budget.c)
 clp_unit_test(test-hijack SOURCES ${CLP_LOOP_TEST_DIR}/test-hijack.c ${CLP_LOOP_DIR}/hijack.c)
+clp_unit_test(test-feed SOURCES ${CLP_LOOP_TEST_DIR}/test-feed.c ${CLP_LOOP_DIR}/feed.c
+  ${CLP_LOOP_DIR}/idset.c USES clp_wire clp_core)

@@ -13,13 +13,11 @@
 
 #define NOTHING_ENTRIES 512u
 #define NOTHING_NS CLP_NSEC_PER_SEC
-#define DISCOVER_EVERY_NS (100 * CLP_NSEC_PER_MSEC)
 
 /* Addresses that were asked late in vain: stubs, copied helpers. Loop thread. */
 static struct {
     uint64_t ip, until_ns;
 } nothing[NOTHING_ENTRIES];
-static uint64_t discover_at_ns;
 
 int clp_bodies_init(void)
 {
@@ -28,7 +26,6 @@ int clp_bodies_init(void)
         return r;
     clp_code_events_init();
     memset(nothing, 0, sizeof(nothing));
-    discover_at_ns = 0;
     if ((r = clp_modules_init()) < 0 || (r = clp_pe_images_init()) < 0)
         clp_bodies_done();
     return r;
@@ -130,25 +127,17 @@ bool clp_bodies_find(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
     }
 }
 
-static bool discover(uint64_t ip, uint64_t now_ns)
-{
-    if (now_ns < discover_at_ns)
-        return false;
-    discover_at_ns = now_ns + DISCOVER_EVERY_NS;
-    return clp_pe_images_discover(ip);
-}
-
 bool clp_bodies_find_late(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
 {
     size_t at = (ip * 0x9e3779b97f4a7c15ull) >> 55;
     uint64_t now = clp_clock_monotonic_ns();
     if (nothing[at].ip == ip && now < nothing[at].until_ns)
         return false;
+    if (clp_pe_images_discover(ip))
+        return clp_bodies_find(ip, time_ns, ret);
     int r = clp_code_learn_at(ip, time_ns);
     if (r == 0 && find_in_table(ip, time_ns, ret))
         return true;
-    if (r == -ENOENT && discover(ip, now))
-        return clp_bodies_find(ip, time_ns, ret);
     if (r != -EAGAIN) {
         nothing[at].ip = ip;
         nothing[at].until_ns = now + NOTHING_NS;

@@ -156,6 +156,10 @@ static void ask_layout(struct facts *f, uint64_t base)
         return;
     if (clp_pe_layout(base, read_memory, NULL, &layout) < 0 || !layout.native_code)
         return;
+    if (layout.component) {
+        clp_pe_images_expect_composite();
+        return;
+    }
     f->base = base;
     f->end = base + layout.image_bytes;
 }

@@ -8,11 +8,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
 #define TABLES_CEILING (16u << 20)
 #define PATH_BYTES 4096u
+#define OTHERS 64u
 
 struct pe_image {
     uint64_t base, end;
@@ -27,6 +29,13 @@ static struct pe_image *images;
 static uint32_t count;
 static struct clp_arena tables;
 static uint64_t refused;
+static _Atomic bool composite_expected;
+
+/* Mappings that are no composite image, in a ring. Loop thread. */
+static struct {
+    uint64_t start, end;
+} others[OTHERS];
+static uint32_t next_other;
 
 static size_t list_bytes(void)
 {
@@ -37,6 +46,8 @@ int clp_pe_images_init(void)
 {
     count = 0;
     refused = 0;
+    atomic_store(&composite_expected, false);
+    memset(others, 0, sizeof(others));
     clp_arena_init(&tables, TABLES_CEILING);
     images = clp_pages_alloc(list_bytes());
     return images ? 0 : -ENOMEM;
@@ -181,48 +192,80 @@ struct search {
     uint64_t ip;
     uint64_t inode; /* of the mapping that holds ip */
     uint32_t dev_major, dev_minor;
-    uint64_t base; /* the last mapping of that file's beginning before ip */
+    uint64_t base;
+    uint32_t image_bytes;
     char path[PATH_BYTES];
 };
 
+/* The image begins with its header.  Its first section may begin with a copy of the same page, so
+ * the first mapping from which the header's size reaches ip is the one. Files that are only read
+ * are mapped shared. */
 static bool take_beginning(void *user, const struct clp_map_entry *e)
 {
     struct search *s = user;
+    struct clp_pe_layout layout;
     if (e->start > s->ip)
         return false;
-    if (e->file_offset == 0 && e->inode == s->inode && e->dev_major == s->dev_major &&
-        e->dev_minor == s->dev_minor)
-        s->base = e->start;
-    return true;
+    if (e->file_offset != 0 || e->shared || e->inode != s->inode || e->dev_major != s->dev_major ||
+        e->dev_minor != s->dev_minor)
+        return true;
+    if (clp_pe_layout(e->start, read_memory, NULL, &layout) < 0 ||
+        s->ip - e->start >= layout.image_bytes)
+        return true;
+    s->base = e->start;
+    s->image_bytes = layout.image_bytes;
+    return false;
 }
 
-static bool find_beginning(struct search *s)
+static bool find_beginning(struct search *s, const struct clp_map_entry *e)
 {
-    struct clp_map_entry e;
-    if (clp_maps_find(s->ip, &e, s->path, sizeof(s->path)) < 0 || e.inode == 0 || !e.executable)
+    if (e->inode == 0 || !e->executable)
         return false;
-    s->inode = e.inode;
-    s->dev_major = e.dev_major;
-    s->dev_minor = e.dev_minor;
+    s->inode = e->inode;
+    s->dev_major = e->dev_major;
+    s->dev_minor = e->dev_minor;
     return clp_maps_each(take_beginning, s) == 0 && s->base != 0;
+}
+
+static bool add_image(const struct search *s)
+{
+    clp_code_lock();
+    uint32_t before = count;
+    struct clp_strings *strings = clp_code_table_strings_locked();
+    struct clp_string *path = clp_strings_take(strings, s->path, strlen(s->path));
+    clp_pe_images_add_locked(s->base, s->base + s->image_bytes, path);
+    clp_strings_give(strings, path);
+    bool added = count > before;
+    clp_code_unlock();
+    return added;
+}
+
+static bool is_other(uint64_t ip)
+{
+    for (uint32_t i = 0; i < OTHERS; i++)
+        if (ip >= others[i].start && ip < others[i].end)
+            return true;
+    return false;
+}
+
+void clp_pe_images_expect_composite(void)
+{
+    atomic_store(&composite_expected, true);
 }
 
 bool clp_pe_images_discover(uint64_t ip)
 {
     struct search s = {.ip = ip};
-    struct clp_pe_layout layout;
-    if (!find_beginning(&s) || clp_pe_layout(s.base, read_memory, NULL, &layout) < 0 ||
-        ip - s.base >= layout.image_bytes)
+    struct clp_map_entry e;
+    if (!atomic_load(&composite_expected) || is_other(ip) ||
+        clp_maps_find(ip, &e, s.path, sizeof(s.path)) < 0)
         return false;
-    clp_code_lock();
-    uint32_t before = count;
-    struct clp_string *path =
-        clp_strings_take(clp_code_table_strings_locked(), s.path, strlen(s.path));
-    clp_pe_images_add_locked(s.base, s.base + layout.image_bytes, path);
-    clp_strings_give(clp_code_table_strings_locked(), path);
-    bool added = count > before;
-    clp_code_unlock();
-    return added;
+    if (find_beginning(&s, &e) && add_image(&s))
+        return true;
+    others[next_other].start = e.start;
+    others[next_other].end = e.end;
+    next_other = (next_other + 1) % OTHERS;
+    return false;
 }
 
 size_t clp_pe_images_bytes(void)

@@ -26,8 +26,10 @@ enum clp_pe_find {
 };
 /* Loop thread, lock not held: reads the file on the first hit of an image. */
 enum clp_pe_find clp_pe_images_find(uint64_t ip, uint64_t *ret_base, struct clp_r2r_function *ret);
-/* Loop thread: looks for a PE image at `ip` that no module announced (composite images) and adds
- * it. Reads /proc/self/maps; true when one was added. */
+/* A module whose code lies in a composite image was loaded. Any thread. */
+void clp_pe_images_expect_composite(void);
+/* Loop thread: looks for a composite image at `ip`, if one is expected, and adds it. Asks the
+ * memory map once for each mapping; true when one was added. */
 bool clp_pe_images_discover(uint64_t ip);
 
 size_t clp_pe_images_bytes(void);

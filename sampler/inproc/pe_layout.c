@@ -16,6 +16,10 @@ enum {
     PE_HEAD_BYTES = OPTIONAL_START + OPTIONAL_DIRECTORIES + 16 * 8,
     CLR_NATIVE_HEADER = 64, /* ManagedNativeHeader of the CLR header */
     CLR_HEAD_BYTES = 72,
+    R2R_FLAGS = 8,
+    R2R_HEAD_BYTES = 12,
+    R2R_FLAG_COMPONENT = 0x20,
+    R2R_SIGNATURE = 0x00525452, /* "RTR" */
     MAGIC_PE32_PLUS = 0x20b,
 };
 
@@ -55,21 +59,35 @@ static int read_head(uint64_t base, const struct source *from, uint8_t *head)
     return memcmp(head, "PE\0\0", 4) == 0 && plus ? 0 : -EBADMSG;
 }
 
+/* A header that cannot be read is none. */
+static void read_native_header(uint64_t base, uint32_t clr_rva, const struct source *from,
+                               struct clp_pe_layout *l)
+{
+    uint8_t clr[CLR_HEAD_BYTES], r2r[R2R_HEAD_BYTES];
+    if (clr_rva == 0 || clr_rva >= l->image_bytes ||
+        read_all(from, base + clr_rva, clr, sizeof(clr)) < 0)
+        return;
+    uint32_t rva = u32_at(clr, CLR_NATIVE_HEADER);
+    if (rva == 0 || rva >= l->image_bytes || read_all(from, base + rva, r2r, sizeof(r2r)) < 0 ||
+        u32_at(r2r, 0) != R2R_SIGNATURE)
+        return;
+    l->native_code = true;
+    l->component = u32_at(r2r, R2R_FLAGS) & R2R_FLAG_COMPONENT;
+}
+
 int clp_pe_layout(uint64_t base, clp_pe_read_fn *read, void *user, struct clp_pe_layout *ret)
 {
     struct source source = {read, user}, *from = &source;
-    uint8_t head[PE_HEAD_BYTES], clr[CLR_HEAD_BYTES];
+    uint8_t head[PE_HEAD_BYTES];
     int r = read_head(base, from, head);
     if (r < 0)
         return r;
     const uint8_t *optional = head + OPTIONAL_START;
     struct clp_pe_layout l = {.image_bytes = u32_at(optional, OPTIONAL_SIZE_OF_IMAGE),
                               .time_stamp = u32_at(head, COFF_TIME_STAMP)};
-    if (u32_at(optional, OPTIONAL_DIRECTORY_COUNT) > DIRECTORY_CLR) {
-        uint32_t rva = u32_at(optional, OPTIONAL_DIRECTORIES + DIRECTORY_CLR * 8);
-        if (rva && rva < l.image_bytes && read_all(from, base + rva, clr, sizeof(clr)) == 0)
-            l.native_code = u32_at(clr, CLR_NATIVE_HEADER) != 0;
-    }
+    if (u32_at(optional, OPTIONAL_DIRECTORY_COUNT) > DIRECTORY_CLR)
+        read_native_header(base, u32_at(optional, OPTIONAL_DIRECTORIES + DIRECTORY_CLR * 8), from,
+                           &l);
     *ret = l;
     return 0;
 }

@@ -8,6 +8,7 @@
 #define BASE 0x7f1200000000ull
 #define LFANEW 0x80u
 #define CLR_RVA 0x2000u
+#define R2R_RVA 0x2800u
 
 struct image {
     uint8_t bytes[0x3000];
@@ -46,7 +47,9 @@ static void make(struct image *i)
     put(i, LFANEW + 24 + 56, 0x3000); /* SizeOfImage */
     put(i, LFANEW + 24 + 108, 16);    /* directories */
     put(i, LFANEW + 24 + 112 + 14 * 8, CLR_RVA);
-    put(i, CLR_RVA + 64, 0x2800); /* ManagedNativeHeader */
+    put(i, CLR_RVA + 64, R2R_RVA); /* ManagedNativeHeader */
+    put(i, R2R_RVA, 0x00525452);
+    put(i, R2R_RVA + 8, 0x3);
 }
 
 static void reads_size_stamp_and_native_code(void **state)
@@ -59,6 +62,14 @@ static void reads_size_stamp_and_native_code(void **state)
     assert_int_equal(l.image_bytes, 0x3000);
     assert_int_equal(l.time_stamp, 0x11223344);
     assert_true(l.native_code);
+    assert_false(l.component);
+    put(&i, R2R_RVA + 8, 0x23);
+    assert_int_equal(clp_pe_layout(BASE, read_image, &i, &l), 0);
+    assert_true(l.native_code && l.component);
+    put(&i, R2R_RVA, 0x4e475243); /* some other native header */
+    assert_int_equal(clp_pe_layout(BASE, read_image, &i, &l), 0);
+    assert_false(l.native_code || l.component);
+    make(&i);
     put(&i, CLR_RVA + 64, 0);
     assert_int_equal(clp_pe_layout(BASE, read_image, &i, &l), 0);
     assert_false(l.native_code);

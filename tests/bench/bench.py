@@ -199,7 +199,6 @@ class BenchLibrary(Case):
 
 
 class BenchAttach(Case):
-    SAMPLES = 5  # place of "samples" in wire/counters.def
     COUNTERS_AT = 3 * 64  # struct clp_wire_header, drawn in docs/wire.md
     ROUNDS = 20
 
@@ -214,14 +213,13 @@ class BenchAttach(Case):
         self.assertLessEqual(times[-1], 2)
 
     def first_sample(self, target):
-        self.check_table()
+        place = self.COUNTERS_AT + 8 * self.counter("samples")
         start = time.monotonic()
         recorder = self.record(target, 3)
         ring = None
         while ring is None:
             self.assertLess(time.monotonic(), start + 20, recorder.message())
             ring = self.ring(recorder.process.pid)
-        place = self.COUNTERS_AT + 8 * self.SAMPLES
         while struct.unpack_from("<Q", ring, place)[0] == 0:
             self.assertLess(time.monotonic(), start + 20, recorder.message())
             time.sleep(0.002)
@@ -231,10 +229,11 @@ class BenchAttach(Case):
         wait_for(lambda: not target.library_runs(), 10, "the library's thread ends")
         return took
 
-    def check_table(self):
+    def counter(self, name):
+        """A counter's place, by the table that makes both sides."""
         path = os.path.join(harness.environment("CLP_SOURCE"), "wire/counters.def")
-        names = re.findall(r"^CLP_COUNTER\(\w+, \"(\w+)\"", open(path).read(), re.M)
-        self.assertEqual(names[self.SAMPLES], "samples")
+        with open(path) as file:
+            return re.findall(r"^CLP_COUNTER\(\w+, \"(\w+)\"", file.read(), re.M).index(name)
 
     def ring(self, pid):
         """The shared memory of a recorder, mapped once more through its descriptor."""

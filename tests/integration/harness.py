@@ -159,6 +159,13 @@ class Target:
                 pass
         return names
 
+    def blocked(self, tid):
+        """The signals that a thread blocks, as a mask; 0 when it has gone."""
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            with open(f"/proc/{self.pid}/task/{tid}/status") as file:
+                return next(int(line.split()[1], 16) for line in file if line.startswith("SigBlk:"))
+        return 0
+
     def descriptors(self):
         """What the process has open, as the kernel names it."""
         links = []

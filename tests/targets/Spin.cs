@@ -152,16 +152,21 @@ internal sealed class NamesMode : Mode
 
     public NamesMode(Options options) => _ = options;
 
+    private static readonly string[] Names =
+    {
+        "plain", new string('n', 300), "emoji \U0001F525\U0001F680 \u00e4\u00f6\u00fc",
+        "control \u0001\t\n\"quoted\\", "lone \ud800 surrogate", "longer than the kernel's fifteen bytes",
+    };
+
+    // Each name once before an attach, when only the kernel's short form of it can be known, and once
+    // given while the thread is recorded.
     public override void Prepare()
     {
         crew.Add(null, Spin);
-        crew.Add("plain", Spin);
-        crew.Add(new string('n', 300), Spin);
-        crew.Add("emoji \U0001F525\U0001F680 \u00e4\u00f6\u00fc", Spin);
-        crew.Add("control \u0001\t\n\"quoted\\", Spin);
-        crew.Add("lone \ud800 surrogate", Spin);
-        crew.Add("longer than the kernel's fifteen bytes", Spin);
-        crew.Add(null, NameLate);
+        foreach (string name in Names)
+            crew.Add(name, Spin);
+        foreach (string name in Names)
+            crew.Add(null, worker => NameLate(worker, "late " + name));
     }
 
     private static void Spin(Worker worker)
@@ -174,12 +179,14 @@ internal sealed class NamesMode : Mode
     }
 
     // A thread may change its name while it runs, also to null and back.
-    private static void NameLate(Worker worker)
+    private static void NameLate(Worker worker, string name)
     {
-        Thread.CurrentThread.Name = "named late";
+        Thread.CurrentThread.Name = "first";
+        Thread.CurrentThread.Name = null;
+        Thread.CurrentThread.Name = name;
         Spin(worker);
         Thread.CurrentThread.Name = null;
-        Thread.CurrentThread.Name = "named late";
+        Thread.CurrentThread.Name = name;
     }
 
     public override void Begin() => crew.Begin();

@@ -21,27 +21,27 @@ struct clp_thread_table clp_thread_table;
 
 /* Names that are not in a record yet: given before the thread started, or changed since the loop
  * last looked. A ring; the oldest goes when it is full, and its thread keeps the kernel's name. */
-static struct {
-    struct pending_name {
-        uint64_t clr_thread; /* 0 = free */
-        uint64_t time_ns;
-        char text[sizeof(((struct clp_thread *)NULL)->name)]; /* empty: the name was taken away */
-    } * ring;
+struct names {
+    uint64_t clr_thread[NAMES]; /* 0 = free; apart, because each new thread searches them */
+    uint64_t time_ns[NAMES];
+    char text[NAMES][sizeof(((struct clp_thread *)NULL)->name)]; /* empty: taken away */
     uint32_t next;
-} names;
+};
+
+static struct names *names;
 
 int clp_table_init(uint32_t capacity)
 {
     struct clp_thread_table *t = &clp_thread_table;
     size_t records = capacity * sizeof(struct clp_record);
-    size_t heads = HASH_HEADS * sizeof(uint32_t), ring = NAMES * sizeof(struct pending_name);
+    size_t heads = HASH_HEADS * sizeof(uint32_t);
     struct clp_record *r = clp_pages_alloc(records);
     uint32_t *hash = clp_pages_alloc(2 * heads);
-    struct pending_name *n = clp_pages_alloc(ring);
+    struct names *n = clp_pages_alloc(sizeof(*n));
     if (!r || !hash || !n) {
         clp_pages_free(r, records);
         clp_pages_free(hash, 2 * heads);
-        clp_pages_free(n, ring);
+        clp_pages_free(n, sizeof(*n));
         return -ENOMEM;
     }
     memset(hash, 0xff, 2 * heads);
@@ -50,8 +50,8 @@ int clp_table_init(uint32_t capacity)
     t->free_head = t->dirty_head = CLP_RECORD_NONE;
     t->next_thread_id = 2; /* 1 stands for the process */
     t->capacity = capacity;
-    t->fixed_bytes = 2 * heads + ring;
-    names.ring = n;
+    t->fixed_bytes = 2 * heads + sizeof(*n);
+    names = n;
     t->records = r;
     return 0;
 }
@@ -223,57 +223,66 @@ static void leave_word(struct clp_record *r, uint32_t bits)
 
 /* ---- names ---- */
 
-static struct pending_name *find_name(uint64_t clr_thread)
+static int find_name(uint64_t clr_thread)
 {
-    for (uint32_t i = 0; i < NAMES; i++)
-        if (names.ring[i].clr_thread == clr_thread)
-            return &names.ring[i];
-    return NULL;
+    for (int i = 0; i < (int)NAMES; i++)
+        if (names->clr_thread[i] == clr_thread)
+            return i;
+    return -1;
 }
 
 static void drop_name(uint64_t clr_thread)
 {
-    struct pending_name *n = find_name(clr_thread);
-    if (n)
-        n->clr_thread = 0;
+    int n = find_name(clr_thread);
+    if (n >= 0)
+        names->clr_thread[n] = 0;
 }
 
-static bool is_old(const struct pending_name *n)
+/* A new thread's name, unless it was meant for one that never started. */
+static int find_young_name(uint64_t clr_thread)
 {
-    return clp_clock_monotonic_ns() - n->time_ns > NAME_LIFE_NS;
+    int n = find_name(clr_thread);
+    bool old = n >= 0 && clp_clock_monotonic_ns() - names->time_ns[n] > NAME_LIFE_NS;
+    return old ? -1 : n;
 }
 
 /* Moves a waiting name into the record. */
-static void take_name(struct clp_record *r, struct pending_name *n)
+static void take_name(struct clp_record *r, int n)
 {
-    if (!n)
+    if (n < 0)
         return;
-    n->clr_thread = 0;
-    r->managed_name = n->text[0];
+    names->clr_thread[n] = 0;
+    r->managed_name = names->text[n][0];
     if (r->managed_name) {
-        memcpy(r->pub.name, n->text, sizeof(r->pub.name));
+        memcpy(r->pub.name, names->text[n], sizeof(r->pub.name));
         r->pub.name_version++;
     } else {
         r->fresh = true; /* the kernel's name is read again */
     }
 }
 
+static int store_name(uint64_t clr_thread, const char *text, size_t len)
+{
+    int n = find_name(clr_thread);
+    if (n < 0)
+        n = (int)(names->next++ % NAMES);
+    names->clr_thread[n] = clr_thread;
+    names->time_ns[n] = clp_clock_monotonic_ns();
+    memcpy(names->text[n], text, len + 1);
+    return n;
+}
+
 void clp_threads_named(uint64_t clr_thread, const uint16_t *utf16, size_t units)
 {
     struct clp_thread_table *t = &clp_thread_table;
-    char text[sizeof(names.ring->text)];
+    char text[sizeof(names->text[0])];
     struct clp_text name = clp_text_in(text, sizeof(text));
     if (!t->records || !clr_thread || clp_capture_forked())
         return;
     if (utf16)
         clp_text_utf16(&name, utf16, units);
     clp_lock(&t->lock);
-    struct pending_name *n = find_name(clr_thread);
-    if (!n)
-        n = &names.ring[names.next++ % NAMES];
-    n->clr_thread = clr_thread;
-    n->time_ns = clp_clock_monotonic_ns();
-    memcpy(n->text, text, name.len + 1);
+    int n = store_name(clr_thread, text, name.len);
     struct clp_record *r = by_clr(clr_thread);
     if (r && t->sampling)
         leave_word(r, CLP_INBOX_NAMED);
@@ -334,7 +343,7 @@ static void make_managed(struct clp_record *r, uint64_t clr_thread)
     unlink_clr(r);
     link_clr(r, clr_thread);
     atomic_store(&clp_table_slot(r)->thread_object, clr_thread);
-    leave_word(r, CLP_INBOX_MANAGED | (find_name(clr_thread) ? CLP_INBOX_NAMED : 0));
+    leave_word(r, CLP_INBOX_MANAGED | (find_name(clr_thread) >= 0 ? CLP_INBOX_NAMED : 0));
 }
 
 static void add_managed(int32_t tid, uint64_t clr_thread, const struct self *self)
@@ -342,9 +351,7 @@ static void add_managed(int32_t tid, uint64_t clr_thread, const struct self *sel
     struct clp_record *r = clp_table_add(tid, clr_thread, CLP_THREAD_MANAGED);
     if (!r)
         return;
-    struct pending_name *name = find_name(clr_thread);
-    if (name && !is_old(name))
-        take_name(r, name);
+    take_name(r, find_young_name(clr_thread));
     if (!self->is_self) {
         /* Born before we looked: what it has used so far is not ours to tell. */
         if (clp_clock_thread_ns(tid, &r->pub.accounted_ns) < 0)

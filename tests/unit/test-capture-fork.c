@@ -1,5 +1,6 @@
 #include "tests/unit/clp-cmocka.h"
 
+#include "sampler/inproc/capture_state.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/timers.h"
 #include "tests/unit/capture-harness.h"
@@ -115,6 +116,26 @@ static void a_grandchild_is_inert(void **state)
     assert_int_equal(exit_code_of(pid), 0);
 }
 
+/* Kernels without MADV_WIPEONFORK: the process id tells. */
+static void a_child_is_inert_without_a_wiped_page(void **state)
+{
+    (void)state;
+    assert_true(clp_capture_state.page_wipes);
+    clp_capture_state.page_wipes = false;
+    clp_capture_enable(true);
+    assert_false(clp_capture_forked());
+    assert_true(clp_capture_enabled());
+    pid_t pid = fork();
+    if (pid == 0) {
+        atomic_store(&clp_capture_state.page->intact, 1); /* as the page would have come along */
+        atomic_store(&clp_capture_state.page->enabled, 1);
+        _exit(child_body());
+    }
+    assert_int_equal(exit_code_of(pid), 0);
+    clp_capture_state.page_wipes = true;
+    clp_capture_enable(false);
+}
+
 /* fork in the middle of sampling, in the sampled thread itself. */
 static void *fork_in_a_loop(void *arg)
 {
@@ -144,12 +165,16 @@ static void forking_under_timers_is_safe(void **state)
     harness_start(CLP_NSEC_PER_MSEC, false);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&b[i].thread, NULL, fork_in_a_loop, &b[i]), 0);
-    harness_loop(CLP_NSEC_PER_SEC);
+    while (!b[0].tid || !b[1].tid)
+        harness_loop(10 * CLP_NSEC_PER_MSEC);
+    harness_loop_cpu(b, 2, 150 * CLP_NSEC_PER_MSEC);
     for (int i = 0; i < 2; i++) {
         harness_burn_stop(&b[i]);
         assert_int_equal(b[i].cpu_ns, 0); /* no child failed */
         assert_true(b[i].on_ns > 5);
-        assert_true(harness_by_tid(b[i].tid)->samples > 0);
+        const struct harness_sum *s = harness_by_tid(b[i].tid);
+        assert_non_null(s);
+        assert_true(s->samples > 0);
     }
     harness_stop();
 }
@@ -159,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_is_inert),
         cmocka_unit_test(a_grandchild_is_inert),
+        cmocka_unit_test(a_child_is_inert_without_a_wiped_page),
         cmocka_unit_test(forking_under_timers_is_safe),
     };
     harness_init();

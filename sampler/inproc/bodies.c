@@ -3,6 +3,8 @@
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/code_events.h"
 #include "sampler/inproc/code_table.h"
+#include "sampler/inproc/filters.h"
+#include "sampler/inproc/gate.h"
 #include "sampler/inproc/modules.h"
 #include "sampler/inproc/names.h"
 #include "sampler/inproc/pe_images.h"
@@ -143,6 +145,21 @@ bool clp_bodies_find_late(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
         nothing[at].until_ns = now + NOTHING_NS;
     }
     return false;
+}
+
+bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip)
+{
+    clr_function_id function = 0;
+    clp_gate_enter(CLP_GATE_MODULES | CLP_GATE_DYNAMIC);
+    clp_code_lock();
+    uint32_t number = clp_code_table_body_of_wire_locked(body_id);
+    const struct clp_body *b = number ? clp_code_table_body_locked(number) : NULL;
+    if (b && b->death_ns == CLP_ALIVE_NS)
+        function = clp_code_table_method_locked(b->method)->function;
+    clp_code_unlock();
+    bool in_filter = function && clp_filters_hold(function, ip);
+    clp_gate_leave();
+    return in_filter;
 }
 
 /* ---- records ------------------------------------------------------------------------------- */

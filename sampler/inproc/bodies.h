@@ -29,6 +29,9 @@ bool clp_bodies_find(uint64_t ip, uint64_t time_ns, struct clp_code *ret);
  * composite R2R images. Asks the runtime, and remembers the answer either way. */
 bool clp_bodies_find_late(uint64_t ip, uint64_t time_ns, struct clp_code *ret);
 
+/* Loop thread: is `ip` in an exception filter of this body? False when it cannot be told. */
+bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip);
+
 /* Loop thread: contents of the wire records; text is written behind the fixed part. Returns the
  * record's size, or -ENOENT / -ENOSPC. */
 int clp_bodies_body_record(uint32_t body_id, struct clp_rec_body *ret);

@@ -93,8 +93,13 @@ struct clr_function_ref {
     clr_function_id function;
     uint64_t rejit;
 };
-static_assert(sizeof(struct clr_code_range) == 16 && sizeof(struct clr_function_ref) == 16,
-              "COR_PRF_CODE_INFO, COR_PRF_FUNCTION");
+struct clr_il_map {
+    uint32_t il;         /* offset, or a negative number for what comes from no IL */
+    uint32_t start, end; /* native offsets */
+};
+static_assert(sizeof(struct clr_code_range) == 16 && sizeof(struct clr_function_ref) == 16 &&
+                  sizeof(struct clr_il_map) == 12,
+              "COR_PRF_CODE_INFO, COR_PRF_FUNCTION, COR_DEBUG_IL_TO_NATIVE_MAP");
 
 /* Any COM object. */
 struct clr_object;
@@ -134,7 +139,9 @@ struct clr_info_slots {
     void *unused_14[7];
     clr_hresult (*get_module_metadata)(struct clr_info *self, clr_module_id id, uint32_t open_flags,
                                        const struct clr_guid *iid, void **ret); /* 21 */
-    void *unused_22[14];
+    clr_hresult (*get_il_function_body)(struct clr_info *self, clr_module_id module, uint32_t token,
+                                        const uint8_t **ret, uint32_t *ret_bytes); /* 22 */
+    void *unused_23[13];
     clr_hresult (*do_stack_snapshot)(struct clr_info *self, clr_thread_id thread,
                                      clr_stack_callback *callback, uint32_t flags, void *user,
                                      uint8_t *context, uint32_t context_bytes); /* 36; tests only */
@@ -177,7 +184,8 @@ struct clr_info_slots {
     clr_hresult (*get_native_code_starts)(struct clr_info *self, clr_function_id id, uint64_t rejit,
                                           uint32_t cap, uint32_t *ret_count,
                                           uint64_t *starts); /* 90 */
-    void *unused_91[1];
+    clr_hresult (*get_il_to_native_map3)(struct clr_info *self, uint64_t start, uint32_t cap,
+                                         uint32_t *ret_count, struct clr_il_map *map); /* 91 */
     clr_hresult (*get_code_info4)(struct clr_info *self, uint64_t start, uint32_t cap,
                                   uint32_t *ret_count, struct clr_code_range *ranges); /* 92 */
 };
@@ -192,6 +200,7 @@ CLR_SLOT(clr_info_slots, is_array_class, 11);
 CLR_SLOT(clr_info_slots, get_thread_info, 12);
 CLR_SLOT(clr_info_slots, get_current_thread_id, 13);
 CLR_SLOT(clr_info_slots, get_module_metadata, 21);
+CLR_SLOT(clr_info_slots, get_il_function_body, 22);
 CLR_SLOT(clr_info_slots, do_stack_snapshot, 36);
 CLR_SLOT(clr_info_slots, get_function_info2, 38);
 CLR_SLOT(clr_info_slots, get_class_id_info2, 41);
@@ -206,6 +215,7 @@ CLR_SLOT(clr_info_slots, set_event_mask2, 82);
 CLR_SLOT(clr_info_slots, get_function_from_ip3, 88);
 CLR_SLOT(clr_info_slots, get_dynamic_function_info, 89);
 CLR_SLOT(clr_info_slots, get_native_code_starts, 90);
+CLR_SLOT(clr_info_slots, get_il_to_native_map3, 91);
 CLR_SLOT(clr_info_slots, get_code_info4, 92);
 
 /* ---- metadata ------------------------------------------------------------------------------ */

@@ -31,6 +31,12 @@ static int64_t read_code(void *user, uint64_t address, void *buf, size_t len)
     return clp_images_read(address, buf, len);
 }
 
+static bool is_filter(void *user, const struct clp_code *code, uint64_t ip)
+{
+    (void)user;
+    return clp_bodies_in_filter(code->id, ip);
+}
+
 /* ---- frames ---- */
 
 static uint64_t special(enum clp_special s)
@@ -97,7 +103,8 @@ static void input_of(const struct clp_capture *c, struct clp_walk_input *ret)
 const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
                                               struct clp_walk_result *ret)
 {
-    struct clp_code_source code = {.user = &pass, .find = find_code, .read = read_code};
+    struct clp_code_source code = {
+        .user = &pass, .find = find_code, .read = read_code, .is_filter = is_filter};
     struct clp_walk_input in;
     input_of(c, &in);
     clp_walk(&code, &walk_state, &in, walked, CLP_ARRAY_LEN(walked), ret);

@@ -97,6 +97,9 @@ struct clp_code_source {
     void (*find)(void *user, uint64_t ip, uint64_t time_ns, struct clp_code *ret);
     /* Copies code bytes without risk (process_vm_readv); bytes copied, may be short, or <0. */
     int64_t (*read)(void *user, uint64_t address, void *buf, size_t len);
+    /* Is `ip` in an exception filter of this managed code?  Asked only where the stack pointer is
+     * not where the method keeps it.  NULL: there are none. */
+    bool (*is_filter)(void *user, const struct clp_code *code, uint64_t ip);
 };
 
 #endif

@@ -81,6 +81,11 @@ static enum clp_next step_body(struct clp_walker *w)
 {
     struct clp_rule rule;
     struct clp_managed_frame f = w->code.frame;
+    if (clp_walker_in_filter(w)) {
+        if (clp_walker_leave_filter(w))
+            return CLP_NEXT;
+        w->flags |= CLP_WALK_INCOMPLETE;
+    }
     if (f.osr && !clp_walker_osr_rbp(w)) {
         /* The copied rbp is the caller's own frame: pass over the stale address. */
         uint64_t caller;

@@ -6,14 +6,14 @@
 
 #define CALL_BYTES_MAX 8
 
-enum { IS_CALL = 1, NO_CALL = 2 };
+enum call { CALL_DIRECT = 1, CALL_INDIRECT = 2, CALL_NONE = 3 };
 
 int64_t clp_walker_read(struct clp_walker *w, uint64_t address, void *buf, size_t len)
 {
     return w->source->read(w->source->user, address, buf, len);
 }
 
-static void find_code(struct clp_walker *w)
+void clp_walker_find(struct clp_walker *w)
 {
     uint64_t rip = w->regs.r[CLP_REG_RIP];
     w->lookup = w->exact ? rip : rip - 1;
@@ -25,10 +25,8 @@ static void find_code(struct clp_walker *w)
 
 /* call rel32, or FF /2 in its lengths of 2 to 7 bytes with an optional prefix. `end` is past the
  * last of `n` bytes. */
-static bool ends_with_call(const uint8_t *end, size_t n)
+static enum call call_before(const uint8_t *end, size_t n)
 {
-    if (n >= 5 && end[-5] == 0xe8)
-        return true;
     for (size_t len = 2; len <= 7 && len <= n; len++) {
         const uint8_t *p = end - len;
         uint8_t mod = p[1] >> 6, rm = p[1] & 7;
@@ -44,36 +42,50 @@ static bool ends_with_call(const uint8_t *end, size_t n)
                  (mod == 0 && sib && len > 2 && (p[2] & 7) == 5))
             want += 4;
         if (want == len)
-            return true;
+            return CALL_INDIRECT;
     }
-    return false;
+    return n >= 5 && end[-5] == 0xe8 ? CALL_DIRECT : CALL_NONE;
 }
 
-static bool follows_call(struct clp_walker *w, uint64_t address)
+static enum call call_at(struct clp_walker *w, uint64_t address)
 {
     uint8_t bytes[CALL_BYTES_MAX];
     int64_t n = clp_walker_read(w, address - sizeof(bytes), bytes, sizeof(bytes));
     if (n != (int64_t)sizeof(bytes))
-        return false;
-    return ends_with_call(bytes + sizeof(bytes), sizeof(bytes));
+        return CALL_NONE;
+    return call_before(bytes + sizeof(bytes), sizeof(bytes));
 }
 
-bool clp_walker_is_return(struct clp_walker *w, uint64_t address)
+static enum call call_that_returns_to(struct clp_walker *w, uint64_t address,
+                                      enum clp_code_kind *ret_kind)
 {
     struct clp_code code = {0};
     if (address < 4096)
-        return false;
+        return CALL_NONE;
     w->source->find(w->source->user, address - 1, w->in->time_ns, &code);
+    *ret_kind = code.kind;
     if (code.kind != CLP_CODE_MANAGED && code.kind != CLP_CODE_NATIVE)
-        return false;
+        return CALL_NONE;
     size_t slots = CLP_ARRAY_LEN(w->state->calls);
     struct clp_walk_cached_call *e = &w->state->calls[(address ^ (address >> 9)) % slots];
     if (e->answer == 0 || e->address != address || e->id != code.id) {
         e->address = address;
         e->id = code.id;
-        e->answer = follows_call(w, address) ? IS_CALL : NO_CALL;
+        e->answer = call_at(w, address);
     }
-    return e->answer == IS_CALL;
+    return e->answer;
+}
+
+bool clp_walker_is_return(struct clp_walker *w, uint64_t address)
+{
+    enum clp_code_kind kind = CLP_CODE_UNKNOWN;
+    return call_that_returns_to(w, address, &kind) != CALL_NONE;
+}
+
+bool clp_walker_is_indirect_return(struct clp_walker *w, uint64_t address)
+{
+    enum clp_code_kind kind = CLP_CODE_UNKNOWN;
+    return call_that_returns_to(w, address, &kind) == CALL_INDIRECT && kind == CLP_CODE_NATIVE;
 }
 
 /* ---- going to the caller ------------------------------------------------------------------- */
@@ -136,7 +148,7 @@ enum clp_next clp_walker_by_rbp(struct clp_walker *w)
 
 /* ---- the walk ------------------------------------------------------------------------------ */
 
-static enum clp_next step(struct clp_walker *w)
+enum clp_next clp_walker_step(struct clp_walker *w)
 {
     switch (w->code.kind) {
     case CLP_CODE_MANAGED:
@@ -180,7 +192,7 @@ void clp_walk(const struct clp_code_source *code, struct clp_walk_state *state,
     uint32_t count = 0;
     enum clp_next n = CLP_NEXT;
     while (n != CLP_NEXT_ROOT && n != CLP_NEXT_LOST) {
-        find_code(&w);
+        clp_walker_find(&w);
         if (w.code.kind == CLP_CODE_UNKNOWN && count > 0) {
             w.flags |= CLP_WALK_INCOMPLETE; /* that was no return address */
             break;
@@ -188,7 +200,7 @@ void clp_walk(const struct clp_code_source *code, struct clp_walk_state *state,
         if (!add(describe(&w), frames, cap, &w, &count))
             break;
         struct clp_walk_frame *f = &frames[count - 1];
-        n = step(&w);
+        n = clp_walker_step(&w);
         if (n == CLP_NEXT || n == CLP_NEXT_HIJACKED)
             f->cfa = w.regs.r[CLP_REG_RSP];
         if (n == CLP_NEXT_HIJACKED &&

@@ -70,7 +70,7 @@ struct clp_walk_cached_leaf { /* an interrupted instruction of a managed body */
     struct clp_rule rule;
 };
 
-struct clp_walk_cached_call { /* does a call instruction end here? */
+struct clp_walk_cached_call { /* does a call instruction end here? is this in a filter? */
     uint64_t address;
     uint32_t id;
     uint32_t answer; /* 0: empty */
@@ -82,6 +82,7 @@ struct clp_walk_state {
     struct clp_walk_cached_rule rules[CLP_WALK_CACHE_SLOTS];
     struct clp_walk_cached_leaf leaves[CLP_WALK_CACHE_SLOTS / 2];
     struct clp_walk_cached_call calls[CLP_WALK_CACHE_SLOTS / 4];
+    struct clp_walk_cached_call filters[CLP_WALK_CACHE_SLOTS / 16];
 };
 
 /* Walks and fills frames[0..cap), leaf first. Adjacent OSR/Tier-0 frames of one method are one. */

@@ -12,6 +12,7 @@ struct clp_walker {
     struct clp_code code; /* of the current frame */
     uint64_t lookup;      /* address that `code` was found by */
     bool exact;           /* rip is the next instruction to run, not a return address */
+    bool trial;           /* a walk ahead, to see where it leads */
     uint32_t flags;       /* CLP_WALK_* */
 };
 
@@ -25,9 +26,15 @@ enum clp_next {
 
 /* ---- walk.c ---- */
 
+/* Looks the current frame's code up. */
+void clp_walker_find(struct clp_walker *w);
+/* From the current frame, whose code is known, to its caller. */
+enum clp_next clp_walker_step(struct clp_walker *w);
 int64_t clp_walker_read(struct clp_walker *w, uint64_t address, void *buf, size_t len);
 /* Is it an address that a call returns to: known code, with a call instruction before it? */
 bool clp_walker_is_return(struct clp_walker *w, uint64_t address);
+/* The same for native code that called through a register or memory. */
+bool clp_walker_is_indirect_return(struct clp_walker *w, uint64_t address);
 /* Follows a rule; the return address is looked at for a hijack. */
 enum clp_next clp_walker_apply(struct clp_walker *w, const struct clp_native_table *t,
                                const struct clp_rule *rule);
@@ -49,6 +56,10 @@ enum clp_next clp_walker_step_stub(struct clp_walker *w, const struct clp_rule *
 enum clp_next clp_walker_step_managed(struct clp_walker *w);
 enum clp_next clp_walker_step_native(struct clp_walker *w);
 enum clp_next clp_walker_step_thunk(struct clp_walker *w);
+/* Is the current managed frame that of an exception filter? */
+bool clp_walker_in_filter(struct clp_walker *w);
+/* Goes to the filter's caller, in the runtime; false when it is not found. */
+bool clp_walker_leave_filter(struct clp_walker *w);
 /* OSR: puts the Tier-0 frame's rbp into regs; false when that frame is not found. */
 bool clp_walker_osr_rbp(struct clp_walker *w);
 

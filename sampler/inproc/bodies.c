@@ -14,12 +14,19 @@
 #include <string.h>
 
 #define NOTHING_ENTRIES 512u
+#define ABSENT_ENTRIES 1024u
 #define NOTHING_NS CLP_NSEC_PER_SEC
 
 /* Addresses that were asked late in vain: stubs, copied helpers. Loop thread. */
 static struct {
     uint64_t ip, until_ns;
 } nothing[NOTHING_ENTRIES];
+
+/* Addresses that no code of ours covers: most native frames. Loop thread. */
+static struct {
+    uint64_t ip;
+    uint32_t version;
+} absent[ABSENT_ENTRIES];
 
 int clp_bodies_init(void)
 {
@@ -28,6 +35,7 @@ int clp_bodies_init(void)
         return r;
     clp_code_events_init();
     memset(nothing, 0, sizeof(nothing));
+    memset(absent, 0, sizeof(absent));
     if ((r = clp_modules_init()) < 0 || (r = clp_pe_images_init()) < 0)
         clp_bodies_done();
     return r;
@@ -79,6 +87,30 @@ static uint32_t suspect_locked(uint32_t number, uint64_t time_ns)
     return since_ns && time_ns >= since_ns ? b->method : 0;
 }
 
+static size_t absent_place(uint64_t ip)
+{
+    return (ip * 0x9e3779b97f4a7c15ull) >> 54;
+}
+
+static bool is_absent(uint64_t ip)
+{
+    size_t at = absent_place(ip);
+    return absent[at].ip == ip && absent[at].version == clp_code_table_version();
+}
+
+/* `version` is from before the search. */
+static void note_absent(uint64_t ip, uint32_t version)
+{
+    size_t at = absent_place(ip);
+    clp_code_lock();
+    bool covered = clp_code_table_covered_locked(ip);
+    clp_code_unlock();
+    if (covered)
+        return;
+    absent[at].ip = ip;
+    absent[at].version = version;
+}
+
 static bool find_in_table(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
 {
     struct clp_code code;
@@ -116,6 +148,9 @@ bool clp_bodies_find(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
 {
     struct clp_r2r_function f;
     uint64_t base;
+    if (is_absent(ip))
+        return false;
+    uint32_t version = clp_code_table_version();
     if (find_in_table(ip, time_ns, ret))
         return true;
     switch (clp_pe_images_find(ip, &base, &f)) {
@@ -125,6 +160,7 @@ bool clp_bodies_find(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
         *ret = (struct clp_code){.kind = CLP_CODE_STUB};
         return true;
     default:
+        note_absent(ip, version);
         return false;
     }
 }

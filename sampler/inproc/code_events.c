@@ -266,6 +266,7 @@ void clp_code_module_unload(clr_assembly_id assembly, clr_module_id module)
         atomic_store(&unknown_unload_ns, now);
     clp_code_unlock();
     clp_gate_wait(CLP_GATE_MODULES);
+    clp_modules_release_dead();
 }
 
 /* ---- what exists already ------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "sampler/inproc/code_lock.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #define METHOD_BUCKETS 16384u
@@ -38,6 +39,7 @@ static struct clp_code_index live;
 static uint32_t *buckets;
 static uint32_t owner_first[CLP_MODULES_MAX + 1]; /* head of the methods that die with a module */
 static struct cache_entry cache[CACHE_ENTRIES];
+static _Atomic uint32_t version;
 
 void clp_code_lock(void)
 {
@@ -395,6 +397,7 @@ uint32_t clp_code_table_body_add_locked(uint32_t method, uint64_t start, uint32_
                                                             .code_bytes = code_bytes,
                                                             .state = state};
     m->first_body = number;
+    clp_code_table_changed_locked();
     if (clp_code_index_add(&live, start, number) < 0) {
         bodies.refused++;
         forget_body(number);
@@ -469,6 +472,27 @@ uint32_t clp_code_table_find_locked(uint64_t ip, uint64_t time_ns)
     else
         number = clp_graveyard_find(ip, time_ns);
     return number;
+}
+
+bool clp_code_table_covered_locked(uint64_t ip)
+{
+    struct clp_code_place p;
+    if (clp_graveyard_covers(ip))
+        return true;
+    if (!clp_code_index_find(&live, ip, &p))
+        return false;
+    const struct clp_body *b = clp_code_table_body_locked(clp_code_index_entry(&live, p));
+    return ip - b->start < b->code_bytes;
+}
+
+uint32_t clp_code_table_version(void)
+{
+    return atomic_load_explicit(&version, memory_order_acquire);
+}
+
+void clp_code_table_changed_locked(void)
+{
+    atomic_fetch_add_explicit(&version, 1, memory_order_release);
 }
 
 /* ---- the wire ------------------------------------------------------------------------------ */

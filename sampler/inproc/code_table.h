@@ -103,6 +103,12 @@ void clp_code_table_body_get_frame(const struct clp_body *b, struct clp_managed_
 bool clp_code_table_body_known_locked(uint32_t method, uint64_t start);
 /* The body that covered `ip` at `time_ns`; 0 = none. */
 uint32_t clp_code_table_find_locked(uint64_t ip, uint64_t time_ns);
+/* Whether any body that is kept covers `ip`, at whatever time. */
+bool clp_code_table_covered_locked(uint64_t ip);
+/* Changes whenever an address may be covered that was not: what is absent stays so until then.
+ * Without the lock. */
+uint32_t clp_code_table_version(void);
+void clp_code_table_changed_locked(void);
 
 /* ---- the wire's numbers, given out on first use; 0 at the ceiling ---- */
 

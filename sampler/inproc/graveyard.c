@@ -87,21 +87,50 @@ void clp_graveyard_saw_sample(uint64_t time_ns)
     newest_sample_ns = CLP_MAX(newest_sample_ns, time_ns);
 }
 
-/* The dead may overlap one another, but not at the same time. */
-uint32_t clp_graveyard_find(uint64_t ip, uint64_t time_ns)
+struct look {
+    struct clp_code_place place;
+    bool more;
+    uint32_t steps;
+};
+
+/* The dead may overlap one another, but not at the same time: all that begin within the longest
+ * body's reach before ip. 0 = no more; what lies beyond LOOK_BACK_MAX steps is not found. */
+static uint32_t next_candidate(struct look *l, uint64_t ip)
 {
-    struct clp_code_place p;
-    bool more = count > 0 && clp_code_index_find(&graves, ip, &p);
-    for (uint32_t i = 0; more && i < LOOK_BACK_MAX; i++) {
-        uint32_t number = clp_code_index_entry(&graves, p);
+    while (l->more && l->steps++ < LOOK_BACK_MAX) {
+        uint32_t number = clp_code_index_entry(&graves, l->place);
         const struct clp_body *b = body_of(number);
         if (ip - b->start >= longest_bytes)
-            break;
-        if (ip - b->start < b->code_bytes && b->birth_ns <= time_ns && time_ns < b->death_ns)
+            return 0;
+        l->more = clp_code_index_before(&graves, &l->place);
+        if (ip - b->start < b->code_bytes)
             return number;
-        more = clp_code_index_before(&graves, &p);
     }
     return 0;
+}
+
+static struct look look_back(uint64_t ip)
+{
+    struct look l = {0};
+    l.more = count > 0 && clp_code_index_find(&graves, ip, &l.place);
+    return l;
+}
+
+uint32_t clp_graveyard_find(uint64_t ip, uint64_t time_ns)
+{
+    struct look l = look_back(ip);
+    for (uint32_t n = next_candidate(&l, ip); n; n = next_candidate(&l, ip)) {
+        const struct clp_body *b = body_of(n);
+        if (b->birth_ns <= time_ns && time_ns < b->death_ns)
+            return n;
+    }
+    return 0;
+}
+
+bool clp_graveyard_covers(uint64_t ip)
+{
+    struct look l = look_back(ip);
+    return next_candidate(&l, ip) != 0 || l.steps > LOOK_BACK_MAX;
 }
 
 uint64_t clp_graveyard_refused(void)

@@ -7,6 +7,8 @@
 
 #include "base/core/core.h"
 
+#include <stdbool.h>
+
 #define CLP_GRAVEYARD_MAX 16384u
 
 struct clp_body;
@@ -25,6 +27,8 @@ void clp_graveyard_remove(uint32_t number);
 void clp_graveyard_saw_sample(uint64_t time_ns);
 /* The body that covered `ip` at `time_ns`, or 0. */
 uint32_t clp_graveyard_find(uint64_t ip, uint64_t time_ns);
+/* Whether any body in here covered `ip`, or may have. */
+bool clp_graveyard_covers(uint64_t ip);
 
 uint64_t clp_graveyard_refused(void);
 size_t clp_graveyard_bytes(void);

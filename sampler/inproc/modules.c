@@ -91,6 +91,17 @@ void clp_modules_unuse_locked(uint32_t number)
     free_if_unused_locked(number);
 }
 
+/* One callback kills the modules of one assembly. */
+static struct clr_metadata *dead_metadata[64];
+static uint32_t dead_count;
+
+static void put_aside_locked(struct clp_module *m)
+{
+    if (m->metadata && dead_count < CLP_ARRAY_LEN(dead_metadata))
+        dead_metadata[dead_count++] = m->metadata;
+    m->metadata = NULL;
+}
+
 static bool kill_locked(uint32_t number, void (*each)(uint32_t, uint64_t), uint64_t now_ns)
 {
     struct clp_module *m = clp_modules_at_locked(number);
@@ -98,6 +109,7 @@ static bool kill_locked(uint32_t number, void (*each)(uint32_t, uint64_t), uint6
     m->uses++; /* `each` may give back what keeps the entry */
     each(number, now_ns);
     m->dead = true;
+    put_aside_locked(m);
     bool watched = m->watched;
     clp_pe_images_remove_locked(m->base);
     clp_modules_unuse_locked(number);
@@ -261,18 +273,34 @@ static struct clr_metadata *keep_metadata(uint32_t number, struct clr_metadata *
     return kept;
 }
 
-struct clr_metadata *clp_modules_metadata(uint32_t number, bool *ret_release)
+struct clr_metadata *clp_modules_metadata(uint32_t number)
 {
     clp_code_lock();
     const struct clp_module *m = clp_modules_at_locked(number);
     struct clr_metadata *md = m->metadata;
     clr_module_id id = m->dead ? 0 : m->id;
-    *ret_release = clp_modules_collectible_locked(number);
     clp_code_unlock();
     if (md || !id)
         return md;
     md = ask_metadata(id);
-    return md && !*ret_release ? keep_metadata(number, md) : md;
+    return md ? keep_metadata(number, md) : NULL;
+}
+
+static void release(struct clr_metadata *md)
+{
+    md->slots->base.release((struct clr_object *)md);
+}
+
+void clp_modules_release_dead(void)
+{
+    struct clr_metadata *md;
+    do {
+        clp_code_lock();
+        md = dead_count > 0 ? dead_metadata[--dead_count] : NULL;
+        clp_code_unlock();
+        if (md)
+            release(md);
+    } while (md);
 }
 
 /* ---- the wire ------------------------------------------------------------------------------ */
@@ -303,8 +331,7 @@ static void learn_mvid(uint32_t image_id)
     bool ask = number && !clp_modules_at_locked(number)->mvid_known &&
                !clp_modules_collectible_locked(number);
     clp_code_unlock();
-    bool release;
-    struct clr_metadata *md = ask ? clp_modules_metadata(number, &release) : NULL;
+    struct clr_metadata *md = ask ? clp_modules_metadata(number) : NULL;
     struct clr_guid mvid;
     if (!md || !CLR_OK(md->slots->get_scope_props(md, NULL, 0, NULL, &mvid)))
         return;

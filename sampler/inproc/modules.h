@@ -19,7 +19,7 @@ struct clp_module {
     clr_assembly_id assembly;
     uint64_t base, end; /* of a mapped PE image with native code; 0 for others */
     struct clp_string *path;
-    struct clr_metadata *metadata; /* kept for modules that cannot unload; NULL = not asked yet */
+    struct clr_metadata *metadata; /* NULL = not asked yet, or dead */
     struct clr_guid mvid;
     uint32_t flags;    /* CLR_MODULE_* */
     uint32_t uses;     /* methods and names that refer to it */
@@ -55,9 +55,13 @@ void clp_modules_unuse_locked(uint32_t number);
 bool clp_modules_kill_locked(clr_assembly_id assembly, clr_module_id module,
                              void (*each)(uint32_t number, uint64_t now_ns), uint64_t now_ns);
 
-/* The metadata of a module. `*ret_release`: the caller releases it (module that may unload: nothing
- * of it is kept). NULL when the runtime gives none. Not under the lock. */
-struct clr_metadata *clp_modules_metadata(uint32_t number, bool *ret_release);
+/* Gives back the metadata of modules that were killed. After the gate: nobody reads them any more.
+ * Not under the lock. */
+void clp_modules_release_dead(void);
+
+/* The metadata of a module, NULL when the runtime gives none; it lives as long as the module. Not
+ * under the lock. */
+struct clr_metadata *clp_modules_metadata(uint32_t number);
 
 /* The wire's image id of a module, given out on first use. Loop thread. */
 uint32_t clp_modules_image_id_locked(uint32_t number);

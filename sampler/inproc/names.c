@@ -197,7 +197,6 @@ void clp_names_method(const struct clp_function_facts *facts, struct clp_method_
     struct clp_metadata_scope s = clp_metadata_open(ret->module);
     if (s.md)
         fill_method(&s, facts, ret);
-    clp_metadata_close(&s);
 }
 
 /* ---- dynamic methods ----------------------------------------------------------------------- */
@@ -214,7 +213,6 @@ static void dynamic_signature(struct clp_method_texts *ret, const uint8_t *sig, 
     struct clp_signature_names names = clp_type_name_signature(&s);
     if (clp_signature_params(sig, len, &names, &ret->signature) < 0)
         ret->signature.cut = true;
-    clp_metadata_close(&s);
 }
 
 int clp_names_dynamic(clr_function_id function, bool with_signature, struct clp_method_texts *ret)

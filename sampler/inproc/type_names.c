@@ -29,18 +29,11 @@ struct clp_metadata_scope clp_metadata_open(uint32_t module)
     struct clp_metadata_scope s = {.module = module};
     if (!module)
         return s;
-    s.md = clp_modules_metadata(module, &s.release);
+    s.md = clp_modules_metadata(module);
     clp_code_lock();
     s.serial = clp_modules_at_locked(module)->serial;
     clp_code_unlock();
     return s;
-}
-
-void clp_metadata_close(struct clp_metadata_scope *s)
-{
-    if (s->md && s->release)
-        s->md->slots->base.release((struct clr_object *)s->md);
-    s->md = NULL;
 }
 
 /* ---- cache --------------------------------------------------------------------------------- */
@@ -221,6 +214,5 @@ void clp_type_name_class(clr_class_id id, unsigned depth, struct clp_text *out)
         return;
     struct clp_metadata_scope s = clp_metadata_open(clp_modules_learn(module));
     clp_type_name_token(&s, token, depth, out);
-    clp_metadata_close(&s);
     class_arguments(args, CLP_MIN(count, CLP_TYPE_ARGS_MAX), depth, out);
 }

@@ -14,10 +14,8 @@ struct clp_metadata_scope {
     struct clr_metadata *md; /* NULL: nothing can be read */
     uint32_t module;         /* number in modules.h */
     uint32_t serial;         /* its serial: key of the cache */
-    bool release;
 };
 struct clp_metadata_scope clp_metadata_open(uint32_t module);
-void clp_metadata_close(struct clp_metadata_scope *s);
 
 /* "Ns.Outer`1+Inner" of a TypeDef, TypeRef or TypeSpec token. */
 void clp_type_name_token(const struct clp_metadata_scope *s, uint32_t token, unsigned depth,

@@ -179,7 +179,7 @@ static void lists_all_threads(void **state)
     for (int i = 0; i < MANY; i++)
         while (!tids[i])
             usleep(1000);
-    assert_int_equal(clp_tasks_stamp(), before + MANY);
+    assert_true(clp_tasks_stamp() >= before + MANY); /* a sanitizer may start one, too */
     static struct listed l;
     assert_int_equal(clp_tasks_list(note, &l), 0);
     assert_true(l.n >= MANY + 1);

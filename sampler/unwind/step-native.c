@@ -105,12 +105,16 @@ static bool is_before_root(const struct clp_walker *w)
     return t && w->exact && clp_native_rule(t, ahead)->saved[CLP_SAVE_RIP] == CLP_SLOT_UNDEFINED;
 }
 
-/* Stubs, thunks and copied write barriers have no frame: the return address is at rsp, or one slot
- * above where a dispatch stub has pushed a register. Anything else only by the frame pointer. */
+/* What a stub may push before it jumps on: a register that it needs (dispatch), or an index and a
+ * module (delay-load thunks of R2R images). */
+#define STUB_PUSHES_MAX 2
+
+/* Stubs, thunks and copied write barriers have no frame: the return address is at rsp, or right
+ * above what the stub has pushed. Anything else only by the frame pointer. */
 enum clp_next clp_walker_step_thunk(struct clp_walker *w)
 {
     uint64_t rsp = w->regs.r[CLP_REG_RSP];
-    for (uint64_t slot = rsp; w->exact && slot <= rsp + 8; slot += 8) {
+    for (uint64_t slot = rsp; w->exact && slot <= rsp + 8 * STUB_PUSHES_MAX; slot += 8) {
         uint64_t value;
         if (!clp_stack_u64(&w->in->stack, slot, &value))
             break;

@@ -177,11 +177,12 @@ static void add_body(struct process *p, char *line)
     line[strcspn(line, "\n")] = 0;
     char *name = line + at;
     p->bodies = grow(p->bodies, p->nbodies, sizeof(*p->bodies));
-    p->bodies[p->nbodies++] = (struct body){.start = start,
-                                            .end = start + size,
-                                            .method_key = hash_name(name, untiered(name)),
-                                            .stub = strncmp(name, "stub ", 5) == 0,
-                                            .name = strdup(name)};
+    p->bodies[p->nbodies++] =
+        (struct body){.start = start,
+                      .end = start + size,
+                      .method_key = hash_name(name, untiered(name)),
+                      .stub = strncmp(name, "stub ", 5) == 0 || strncmp(name, "stub<", 5) == 0,
+                      .name = strdup(name)};
 }
 
 static void read_perf_map(struct process *p)

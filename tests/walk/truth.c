@@ -6,6 +6,7 @@
  * Exit code 0: enough walks ended at a thread's root and every chain was exact. */
 #include <dirent.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,6 +42,7 @@ struct run {
     bool verbose;
     unsigned long samples, complete, incomplete, truncated, repaired, hijacked_caller, gc_wait, osr;
     unsigned long frames, no_stack, other_stack;
+    time_t deadline;
     unsigned long stepping; /* instructions to step at each visit */
     unsigned long steps, steps_wrong, steps_incomplete;
     unsigned shown;
@@ -309,14 +311,41 @@ static void examine(pid_t tid)
     judge(&in, frames, &r);
 }
 
+/* A busy machine makes each step as long as a scheduler's round. */
+static bool in_time(void)
+{
+    return run.deadline == 0 || time(NULL) < run.deadline;
+}
+
+/* A system call may sleep for ever. */
+static bool wait_step(pid_t tid, int *status)
+{
+    struct timespec nap = {0, 100000};
+    for (int i = 0; i < 1000; i++) {
+        if (waitpid(tid, status, __WALL | WNOHANG) == tid)
+            return true;
+        if (i > 20)
+            nanosleep(&nap, NULL);
+        else
+            sched_yield();
+    }
+    ptrace(PTRACE_INTERRUPT, tid, 0, 0);
+    (void)waitpid(tid, status, __WALL);
+    return false;
+}
+
 /* One instruction; a signal that comes is delivered, and then nothing is known (false). */
-static bool step_once(pid_t tid, int *signal)
+static bool step_once(pid_t tid, int *signal, bool *asleep)
 {
     int status;
-    if (ptrace(PTRACE_SINGLESTEP, tid, 0, *signal) < 0 || waitpid(tid, &status, __WALL) != tid)
+    int deliver = *signal;
+    *signal = 0;
+    if (ptrace(PTRACE_SINGLESTEP, tid, 0, deliver) < 0 || !wait_step(tid, &status)) {
+        *asleep = true;
         return false;
+    }
     int got = WIFSTOPPED(status) ? WSTOPSIG(status) : 0;
-    bool quiet = *signal == 0 && got == SIGTRAP && status >> 16 == 0;
+    bool quiet = deliver == 0 && got == SIGTRAP && status >> 16 == 0;
     *signal = got == SIGTRAP ? 0 : got;
     return quiet;
 }
@@ -326,8 +355,8 @@ static void step_thread(pid_t tid, unsigned long steps, int *signal)
     static struct callers before, after;
     struct clp_walk_input in;
     struct clp_walk_result r;
-    bool known = false;
-    for (unsigned long i = 0; i < steps; i++) {
+    bool known = false, asleep = false;
+    for (unsigned long i = 0; i < steps && !asleep && in_time(); i++) {
         if (i % 64 == 0)
             process_refresh(&run.process);
         if (!known && !walk_thread(tid, &in, frames, &r))
@@ -336,7 +365,7 @@ static void step_thread(pid_t tid, unsigned long steps, int *signal)
             callers_of(frames, &r, &before);
         enum step_kind kind = step_kind_at(&run.process, in.regs.r[CLP_REG_RIP]);
         bool sigreturn = kind == STEP_SYSCALL && in.regs.r[CLP_REG_RAX] == SYS_rt_sigreturn;
-        known = step_once(tid, signal) && !sigreturn;
+        known = step_once(tid, signal, &asleep) && !sigreturn;
         if (!known)
             continue;
         if (!walk_thread(tid, &in, frames, &r))
@@ -389,7 +418,7 @@ static bool is_running(pid_t pid, pid_t tid)
 static void sample(pid_t pid, unsigned long wanted)
 {
     pid_t tids[THREADS_MAX];
-    while (run.samples < wanted && kill(pid, 0) == 0) {
+    while (run.samples < wanted && in_time() && kill(pid, 0) == 0) {
         size_t n = list_threads(pid, tids);
         int signal;
         for (size_t i = 0; i < n; i++) {
@@ -425,6 +454,7 @@ static int report(void)
 int main(int argc, char **argv)
 {
     unsigned long wanted = 3000;
+    long seconds = 0;
     bool unstable = false, plain = false;
     char line[4096];
     int at = 1;
@@ -435,14 +465,16 @@ int main(int argc, char **argv)
             unstable = true;
         else if (strcmp(argv[at], "-p") == 0)
             plain = true;
+        else if (strcmp(argv[at], "-t") == 0 && at + 1 < argc)
+            seconds = atol(argv[++at]);
         else if (strcmp(argv[at], "-s") == 0 && at + 1 < argc)
             run.stepping = strtoul(argv[++at], NULL, 10);
         else if (strcmp(argv[at], "-n") == 0 && at + 1 < argc)
             wanted = strtoul(argv[++at], NULL, 10);
     }
     if (at >= argc) {
-        fprintf(stderr,
-                "usage: walk-truth [-v] [-u] [-p] [-s STEPS] [-n SAMPLES] PROGRAM [ARGUMENT]...\n");
+        fprintf(stderr, "usage: walk-truth [-v] [-u] [-p] [-s STEPS] [-t SECONDS] [-n SAMPLES] "
+                        "PROGRAM [ARGUMENT]...\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -458,6 +490,7 @@ int main(int argc, char **argv)
         (void)read_line(c.from, line, sizeof(line));
     process_open(&run.process, c.pid);
     run.process.unstable_maps = unstable;
+    run.deadline = seconds ? time(NULL) + seconds : 0;
     sample(c.pid, wanted);
     kill(c.pid, SIGKILL);
     waitpid(c.pid, NULL, 0);

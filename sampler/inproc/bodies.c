@@ -1,14 +1,16 @@
 #include "sampler/inproc/bodies.h"
 
 #include "sampler/inproc/clock.h"
+#include "sampler/inproc/code_add.h"
 #include "sampler/inproc/code_events.h"
+#include "sampler/inproc/code_learn.h"
+#include "sampler/inproc/code_lock.h"
 #include "sampler/inproc/code_table.h"
 #include "sampler/inproc/filters.h"
 #include "sampler/inproc/gate.h"
 #include "sampler/inproc/modules.h"
 #include "sampler/inproc/names.h"
 #include "sampler/inproc/pe_images.h"
-#include "sampler/inproc/code_lock.h"
 
 #include <errno.h>
 #include <string.h>
@@ -130,9 +132,10 @@ static bool find_in_table(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
 static bool add_precompiled(uint64_t ip, uint64_t time_ns, uint64_t base,
                             const struct clp_r2r_function *f, struct clp_code *ret)
 {
-    uint32_t method = clp_code_method_at(ip);
+    clr_function_id function;
+    uint32_t method = clp_code_method_at(ip, &function);
     clp_code_lock();
-    if (!method)
+    if (!method || !clp_code_is_method_locked(method, function))
         method = clp_code_table_method_add_locked(0, 0, 0);
     uint32_t body = 0;
     if (method)
@@ -190,7 +193,7 @@ bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip)
     clp_code_lock();
     uint32_t number = clp_code_table_body_of_wire_locked(body_id);
     const struct clp_body *b = number ? clp_code_table_body_locked(number) : NULL;
-    if (b && b->death_ns == CLP_ALIVE_NS)
+    if (b && b->death_ns == CLP_ALIVE_NS && !clp_code_table_suspect_ns_locked(b->method))
         function = clp_code_table_method_locked(b->method)->function;
     clp_code_unlock();
     bool in_filter = function && clp_filters_hold(function, ip);

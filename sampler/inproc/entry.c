@@ -6,6 +6,7 @@
 #include "base/core/core.h"
 #include "sampler/inproc/clr.h"
 #include "sampler/inproc/code_events.h"
+#include "sampler/inproc/enumerate.h"
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/runtime.h"
 #include "sampler/inproc/threads.h"
@@ -211,7 +212,7 @@ static clr_hresult on_thread_destroyed(void *self, clr_thread_id thread)
     (void)self;
     KEEP_ERRNO;
     if (clp_runtime_active())
-        clp_code_thread_destroyed(thread);
+        clp_enumerate_thread_destroyed(thread);
     return CLR_S_OK;
 }
 

@@ -1,7 +1,7 @@
 #include "sampler/inproc/runtime.h"
 
 #include "sampler/inproc/bodies.h"
-#include "sampler/inproc/code_events.h"
+#include "sampler/inproc/enumerate.h"
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/loop.h"
 #include "wire/clsid.h"
@@ -91,7 +91,7 @@ static void request_detach(void)
 
 static struct clp_loop_runtime describe(struct clr_info *info)
 {
-    struct clp_loop_runtime r = {.enumerate = clp_code_enumerate, .request_detach = request_detach};
+    struct clp_loop_runtime r = {.enumerate = clp_enumerate, .request_detach = request_detach};
     (void)info->slots->get_runtime_information(info, NULL, NULL, &r.major, &r.minor, &r.patch, NULL,
                                                0, NULL, NULL);
     return r;

@@ -41,7 +41,7 @@ int clp_wire_memory_create(uint32_t ring_bytes, int *ret_fd, void **ret_mapping)
         return -errno;
     void *p = NULL;
     int r = allocate_and_map(fd, (size_t)CLP_WIRE_HEADER_BYTES + ring_bytes, &p);
-    if (r < 0) {
+    if (r < 0 || !p) {
         (void)close(fd);
         return r;
     }

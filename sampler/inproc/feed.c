@@ -216,7 +216,7 @@ static bool write_sample(struct clp_feed *f, struct clp_feed_thread *e, const st
         .flags = o->flags,
     };
     if (o->count)
-        memcpy(rec + 1, o->frames, 8u * o->count);
+        memcpy(rec + 1, o->frames, o->count * sizeof(uint64_t));
     clp_ring_commit(&f->ring);
     f->counters[o->total] += value;
     f->counters[CLP_CTR_SAMPLES]++;

@@ -2,7 +2,6 @@
 
 #include "base/core/arena.h"
 #include "sampler/inproc/image_files.h"
-#include "sampler/inproc/maps.h"
 #include "sampler/inproc/ranges.h"
 
 #include <errno.h>
@@ -124,19 +123,6 @@ int clp_images_record(uint32_t image_id, void *buf, size_t cap)
     memcpy(rec + 1, f->info.build_id, f->info.build_id_len);
     memcpy((char *)buf + text, f->path, f->path_len);
     return (int)size;
-}
-
-int clp_images_mapping(uint64_t address, uint64_t *ret_start, uint64_t *ret_end, bool *ret_stack)
-{
-    struct clp_map_entry e;
-    char path[256];
-    int r = clp_maps_find(address, &e, path, sizeof(path));
-    if (r < 0)
-        return r;
-    *ret_start = e.start;
-    *ret_end = e.end;
-    *ret_stack = e.path_len == 7 && memcmp(e.path, "[stack]", 7) == 0;
-    return 0;
 }
 
 uint64_t clp_images_refused(void)

@@ -20,9 +20,6 @@ int clp_images_record(uint32_t image_id, void *buf, size_t cap);
 /* Image ids are shared by ELF images and managed modules (bodies.h): the next one. Any thread. */
 uint32_t clp_images_next_id(void);
 
-/* The mapping that holds an address: for stack bounds. 0, -ENOENT, -errno. Asks the kernel afresh.
- */
-int clp_images_mapping(uint64_t address, uint64_t *ret_start, uint64_t *ret_end, bool *ret_stack);
 /* Copies memory of this process without risk: process_vm_readv, or /proc/self/mem where seccomp
  * forbids it. Bytes copied (may be short) or -errno. Any thread. */
 int64_t clp_images_read(uint64_t address, void *buf, size_t len);

@@ -107,7 +107,7 @@ static int ask_kernel(uint64_t address, struct clp_map_entry *ret, char *path, s
         .executable = q.vma_flags & VMA_EXECUTABLE,
         .shared = q.vma_flags & VMA_SHARED,
         .path = path,
-        .path_len = q.vma_name_size ? strnlen(path, path_cap) : 0,
+        .path_len = path_cap && q.vma_name_size ? strnlen(path, path_cap) : 0,
     };
     return 0;
 }

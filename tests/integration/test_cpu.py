@@ -4,7 +4,7 @@
 import harness
 from harness import Case, record_work, with_retry
 
-SECONDS = 20
+SECONDS = harness.seconds(20)
 
 
 class TestCpu(Case):

@@ -12,7 +12,7 @@ import pprof
 from harness import Case, record_work, timers, wait_for
 
 NO_SUCH_PROCESS = 3
-ROUNDS = int(os.environ.get("CLP_ROUNDS", "50"))
+ROUNDS = int(os.environ.get("CLP_ROUNDS", "50" if harness.framework() == "net10.0" else "10"))
 
 
 class TestRounds(Case):

@@ -5,7 +5,7 @@ import harness
 import pprof
 from harness import Case, contains, is_label, record_work
 
-SECONDS = 15
+SECONDS = harness.seconds(15)
 
 
 def position(stack, name):
@@ -87,7 +87,7 @@ class TestRoots(Case):
 class TestOrder(Case):
     def test_qsort(self):
         """managed -> libc qsort -> managed comparer -> managed helper."""
-        got = record_work(self, self.target("qsort"), 10)
+        got = record_work(self, self.target("qsort"), harness.seconds(10))
         for thread in ("unmanaged", "delegate"):
             kind = thread.capitalize()
             helper = [s for s in got.profile.samples if s.thread() == thread
@@ -108,7 +108,7 @@ class TestOrder(Case):
 
     def test_osr(self):
         """A long loop, replaced on the stack: its caller is there, the method is there once."""
-        got = record_work(self, self.target("osr"), 10)
+        got = record_work(self, self.target("osr"), harness.seconds(10))
         for worker in got.truth["threads"]:
             caller, loop = (f"ClpTarget.OsrLoops.{name}" for name in worker["expect"])
             mine = [s for s in got.profile.samples
@@ -158,8 +158,8 @@ class TestChain(Case):
             pprof.is_function(frame, name)
             for frame, name in zip(there, chain[len(chain) - len(there):]))
 
-    def check(self, *options, kinds, env=None, seconds=10):
-        got = record_work(self, self.target("chain", *options, env=env), seconds)
+    def check(self, *options, kinds, env=None):
+        got = record_work(self, self.target("chain", *options, env=env), harness.seconds(10))
         for thread, kind in kinds:
             mine = [s for s in got.profile.samples if s.thread() == thread
                     and any(frame.startswith(f"ClpTarget.{kind}.") for frame in s.stack)]

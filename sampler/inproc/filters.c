@@ -10,9 +10,6 @@
 #define SECTIONS_BYTES 4096u
 #define MAP_MAX 2048u
 
-/* COR_DEBUG_IL_TO_NATIVE_MAP_TYPES: what stands in place of an IL offset. */
-#define IL_PROLOG 0xfffffffeu
-
 static int filters_of(struct clr_info *info, clr_function_id function,
                       struct clp_il_range ret[CLP_IL_FILTERS_MAX])
 {
@@ -64,27 +61,6 @@ static bool find_version(struct clr_info *info, clr_function_id function, uint64
     return false;
 }
 
-/* The compiler puts each handler and filter behind the method, with a prologue of its own. */
-static bool in_filter(const struct clr_il_map *map, uint32_t count, uint32_t offset,
-                      const struct clp_il_range *filters, int filter_count)
-{
-    uint32_t start = 0, end = UINT32_MAX;
-    for (uint32_t i = 0; i < count; i++) {
-        if (map[i].il != IL_PROLOG)
-            continue;
-        if (map[i].start <= offset)
-            start = CLP_MAX(start, map[i].start);
-        else
-            end = CLP_MIN(end, map[i].start);
-    }
-    for (uint32_t i = 0; i < count; i++)
-        for (int f = 0; f < filter_count; f++)
-            if (map[i].start >= start && map[i].start < end && map[i].il >= filters[f].start &&
-                map[i].il < filters[f].end)
-                return true;
-    return false;
-}
-
 bool clp_filters_hold(clr_function_id function, uint64_t ip)
 {
     static struct clr_il_map map[MAP_MAX];
@@ -96,5 +72,5 @@ bool clp_filters_hold(clr_function_id function, uint64_t ip)
     if (!filter_count || !find_version(info, function, ip, &start, &offset) ||
         !CLR_OK(info->slots->get_il_to_native_map3(info, start, MAP_MAX, &count, map)))
         return false;
-    return in_filter(map, CLP_MIN(count, MAP_MAX), offset, filters, filter_count);
+    return clp_il_in_filter(filters, filter_count, map, CLP_MIN(count, MAP_MAX), offset);
 }

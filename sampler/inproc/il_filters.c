@@ -4,6 +4,9 @@
 
 #include <errno.h>
 
+/* COR_DEBUG_IL_TO_NATIVE_MAP_TYPES: what stands in place of an IL offset. */
+#define IL_PROLOG 0xfffffffeu
+
 /* ECMA-335 II.25.4.3 to II.25.4.6 */
 enum {
     FORMAT_MASK = 0x3,
@@ -75,4 +78,33 @@ int clp_il_filters(const void *sections, size_t len, struct clp_il_range ret[CLP
     while (take_section(&b, ret, &count) && !b.bad)
         continue;
     return b.bad ? -EBADMSG : count;
+}
+
+static bool is_filter(const struct clp_il_range *filters, int count, uint32_t il)
+{
+    for (int i = 0; i < count; i++)
+        if (il >= filters[i].start && il < filters[i].end)
+            return true;
+    return false;
+}
+
+/* The compiler puts each handler and filter behind the method, with a prologue of its own: between
+ * two prologues all is of one kind. */
+bool clp_il_in_filter(const struct clp_il_range *filters, int filter_count,
+                      const struct clr_il_map *map, uint32_t count, uint32_t offset)
+{
+    uint32_t start = 0, end = UINT32_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        if (map[i].il != IL_PROLOG)
+            continue;
+        if (map[i].start <= offset)
+            start = CLP_MAX(start, map[i].start);
+        else
+            end = CLP_MIN(end, map[i].start);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (map[i].start >= start && map[i].start < end &&
+            is_filter(filters, filter_count, map[i].il))
+            return true;
+    return false;
 }

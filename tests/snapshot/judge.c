@@ -65,15 +65,14 @@ static uint32_t list_of_walk(const struct clp_walk_frame *frames, uint32_t count
     return n;
 }
 
-static void count_thread(int32_t tid)
+/* In how many stacks each method was compared. */
+static void count_methods(const uint32_t *list, uint32_t count)
 {
-    uint32_t i = 0;
-    while (i < totals.thread_count && totals.threads[i].tid != tid)
-        i++;
-    if (i == totals.thread_count && i < CLP_ARRAY_LEN(totals.threads))
-        totals.threads[totals.thread_count++].tid = tid;
-    if (i < totals.thread_count)
-        totals.threads[i].compared++;
+    for (uint32_t i = 0; i < count; i++) {
+        struct clp_snapshot_method *m = clp_snapshot_method(list[i]);
+        m->stacks += m->seen != totals.compared;
+        m->seen = totals.compared;
+    }
 }
 
 static void judge(struct clp_snapshot *s, uint64_t pass)
@@ -93,7 +92,7 @@ static void judge(struct clp_snapshot *s, uint64_t pass)
     totals.equal += c.missing + c.invented == 0;
     totals.incomplete += (walk.flags & (CLP_WALK_INCOMPLETE | CLP_WALK_TRUNCATED)) != 0;
     totals.repaired += (walk.flags & CLP_WALK_REPAIRED) != 0;
-    count_thread(s->tid);
+    count_methods(truth, n);
     if (c.missing + c.invented)
         clp_snapshot_report_difference(s, c, &walk, frames);
 }

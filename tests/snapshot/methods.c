@@ -3,12 +3,14 @@
 #include "sampler/inproc/names.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BUCKETS (8 * CLP_SNAPSHOT_METHODS_MAX)
 #define ROW(token) ((token)&0xffffffu)
 
-static struct clp_snapshot_method methods[CLP_SNAPSHOT_METHODS_MAX];
+static char nameless[] = "?";
+static struct clp_snapshot_method methods[CLP_SNAPSHOT_METHODS_MAX] = {{.name = nameless}};
 static uint32_t method_count;
 
 /* From functions, and from modules with tokens, to numbers. */
@@ -35,39 +37,34 @@ static void enter(uint64_t a, uint64_t b, uint32_t number)
     *e = (struct entry){a, b, number};
 }
 
-static void name_into(clr_function_id function, char *buf, size_t cap)
+static char *name_of(const struct clp_function_facts *facts)
 {
     struct clp_method_texts texts;
-    struct clp_function_facts facts;
+    char *name = NULL;
     clp_names_init_texts(&texts);
-    if (clp_names_facts(function, &facts) == 0 && ROW(facts.token))
-        clp_names_method(&facts, &texts);
-    (void)snprintf(buf, cap, "%s.%s", texts.type.buf,
-                   texts.name.len ? texts.name.buf : "[dynamic]");
+    if (ROW(facts->token))
+        clp_names_method(facts, &texts);
+    if (asprintf(&name, "%s.%s", texts.type.buf, texts.name.len ? texts.name.buf : "?") < 0)
+        abort();
+    return name;
 }
 
-static bool is_dispatch(clr_function_id function)
+static bool is_dispatch(const char *name)
 {
     static const char *const types[] = {"System.Runtime.EH.", "System.Runtime.EH+"};
-    char name[1024];
-    name_into(function, name, sizeof(name));
     bool is = false;
     for (size_t i = 0; i < CLP_ARRAY_LEN(types); i++)
         is |= strncmp(name, types[i], strlen(types[i])) == 0;
     return is;
 }
 
-static uint32_t add(clr_function_id function, const struct clp_function_facts *facts)
+static uint32_t add(const struct clp_function_facts *facts)
 {
     if (method_count + 1 >= CLP_SNAPSHOT_METHODS_MAX)
         return 0;
+    char *name = name_of(facts);
     methods[++method_count] = (struct clp_snapshot_method){
-        .function = function,
-        .module = facts->module,
-        .token = facts->token,
-        .dynamic = ROW(facts->token) == 0,
-        .dispatch = is_dispatch(function),
-    };
+        .name = name, .dynamic = ROW(facts->token) == 0, .dispatch = is_dispatch(name)};
     return method_count;
 }
 
@@ -82,21 +79,19 @@ uint32_t clp_snapshot_method_of(clr_function_id function)
     if (ROW(facts.token))
         number = entry_of(facts.module, facts.token)->number;
     if (!number)
-        number = add(function, &facts);
+        number = add(&facts);
     if (ROW(facts.token))
         enter(facts.module, facts.token, number);
     enter(function, 0, number);
     return number;
 }
 
-const struct clp_snapshot_method *clp_snapshot_method(uint32_t number)
+struct clp_snapshot_method *clp_snapshot_method(uint32_t number)
 {
     return &methods[number];
 }
 
-const char *clp_snapshot_method_name(uint32_t number)
+uint32_t clp_snapshot_method_count(void)
 {
-    static char name[1024];
-    name_into(methods[number].function, name, sizeof(name));
-    return name;
+    return method_count;
 }

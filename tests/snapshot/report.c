@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define DIFFERENCES_MAX 64u
+#define PROGRAM "ClpTarget."
 #define TOTALS_EVERY_NS (100 * CLP_NSEC_PER_MSEC)
 
 static uint32_t differences;
@@ -61,7 +62,7 @@ static void put_frame(FILE *f, const struct clp_walk_frame *w)
     char buf[1200];
     if (w->kind == CLP_WALK_MANAGED) {
         uint32_t method = clp_snapshot_method_of(clp_judge_function(w->id));
-        (void)snprintf(buf, sizeof(buf), "%s+0x%" PRIx64, clp_snapshot_method_name(method),
+        (void)snprintf(buf, sizeof(buf), "%s+0x%" PRIx64, clp_snapshot_method(method)->name,
                        w->address - w->base);
     } else if (w->kind == CLP_WALK_NATIVE) {
         native_name(w, buf, sizeof(buf));
@@ -98,7 +99,7 @@ void clp_snapshot_report_difference(const struct clp_snapshot *s, struct clp_com
     (void)fprintf(f, ",\"truth\":[");
     for (uint32_t i = 0; i < s->count; i++) {
         (void)fputs(i ? "," : "", f);
-        put_string(f, clp_snapshot_method_name(clp_snapshot_method_of(s->functions[i])));
+        put_string(f, clp_snapshot_method(clp_snapshot_method_of(s->functions[i]))->name);
     }
     (void)fprintf(f, "],\"walk\":[");
     for (uint32_t i = 0; i < walk->count; i++) {
@@ -107,6 +108,22 @@ void clp_snapshot_report_difference(const struct clp_snapshot *s, struct clp_com
     }
     (void)fprintf(f, "]}\n");
     (void)fclose(f);
+}
+
+static void put_methods(FILE *f)
+{
+    const char *between = "";
+    (void)fprintf(f, "\"methods\":{");
+    for (uint32_t i = 1; i <= clp_snapshot_method_count(); i++) {
+        const struct clp_snapshot_method *m = clp_snapshot_method(i);
+        if (strncmp(m->name, PROGRAM, strlen(PROGRAM)) != 0)
+            continue;
+        (void)fputs(between, f);
+        put_string(f, m->name);
+        (void)fprintf(f, ":%" PRIu64, m->stacks);
+        between = ",";
+    }
+    (void)fprintf(f, "}");
 }
 
 static void put_totals(FILE *f, const struct clp_snapshot_totals *t)
@@ -131,11 +148,8 @@ static void put_totals(FILE *f, const struct clp_snapshot_totals *t)
     (void)fprintf(f, "{\"totals\":{");
     for (size_t i = 0; i < CLP_ARRAY_LEN(counts); i++)
         (void)fprintf(f, "\"%s\":%" PRIu64 ",", counts[i].name, counts[i].value);
-    (void)fprintf(f, "\"threads\":{");
-    for (uint32_t i = 0; i < t->thread_count; i++)
-        (void)fprintf(f, "%s\"%d\":%" PRIu64, i ? "," : "", t->threads[i].tid,
-                      t->threads[i].compared);
-    (void)fprintf(f, "}}}\n");
+    put_methods(f);
+    (void)fprintf(f, "}}\n");
 }
 
 void clp_snapshot_report_totals(const struct clp_snapshot_totals *t, uint64_t now_ns)

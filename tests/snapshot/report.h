@@ -1,13 +1,12 @@
 /* What was found, as JSON lines in the file that CLP_TEST_VERIFY_OUT names: each of the first
- * differences, and the totals whenever they have changed.  Loop thread. */
+ * differences, and the totals whenever they have changed, with the number of stacks that each
+ * method of the test program was compared in.  Loop thread. */
 #ifndef CLP_TESTS_SNAPSHOT_REPORT_H
 #define CLP_TESTS_SNAPSHOT_REPORT_H
 
 #include "sampler/unwind/walk.h"
 #include "tests/snapshot/compare.h"
 #include "tests/snapshot/take.h"
-
-#define CLP_SNAPSHOT_THREADS_MAX 256u
 
 struct clp_snapshot_totals {
     uint64_t compared, equal;            /* stacks */
@@ -19,11 +18,6 @@ struct clp_snapshot_totals {
     uint64_t refused;                    /* the runtime gave no stack */
     uint64_t skipped;                    /* exceptions without a snapshot */
     uint64_t truth_dynamic, our_dynamic; /* frames of methods without metadata */
-    uint32_t thread_count;
-    struct {
-        int32_t tid;
-        uint64_t compared;
-    } threads[CLP_SNAPSHOT_THREADS_MAX];
 };
 
 void clp_snapshot_report_difference(const struct clp_snapshot *s, struct clp_comparison c,

@@ -4,14 +4,22 @@ using System.Text.Json;
 
 namespace ClpTarget;
 
-// Exceptions thrown and caught at the ends of every kind of stack, one thread for each kind.  Who
-// watches the exceptions (a debugger, a profiler) sees each stack at the moment of the throw.
+// Exceptions thrown and caught at the ends of every kind of stack.  Who watches the exceptions (a
+// debugger, a profiler) sees each stack at the moment of the throw.
+//   --only KIND,...  some kinds
+//   --threads N      so many threads, each with its share of the kinds; else one for each kind
 internal sealed class ThrowsMode : Mode
 {
     private readonly Crew crew = new();
+    private readonly List<(string Name, Func<Worker, ulong> Step)> kinds = new();
     private readonly string only;
+    private readonly int threads;
 
-    public ThrowsMode(Options options) => only = options.Text("only", "");
+    public ThrowsMode(Options options)
+    {
+        only = options.Text("only", "");
+        threads = options.Count("threads", 0);
+    }
 
     public override void Prepare()
     {
@@ -33,20 +41,27 @@ internal sealed class ThrowsMode : Mode
         Add("recursion", FrameThrows.Recursion);
         Add("hardware", RuntimeThrows.Hardware);
         Add("helpers", RuntimeThrows.Helpers);
+        int count = threads > 0 ? Math.Min(threads, kinds.Count) : kinds.Count;
+        for (int i = 0; i < count; i++)
+        {
+            int first = i;
+            crew.Add(count == kinds.Count ? kinds[i].Name : $"throws-{i}", w => Work(w, first, count));
+        }
     }
 
     private void Add(string name, Func<Worker, ulong> step)
     {
-        if (only != "" && !$",{only},".Contains($",{name},", StringComparison.Ordinal))
-            return;
-        crew.Add(name, worker =>
+        if (only == "" || $",{only},".Contains($",{name},", StringComparison.Ordinal))
+            kinds.Add((name, step));
+    }
+
+    private void Work(Worker worker, int first, int stride)
+    {
+        for (int kind = first; !worker.Stop; kind = kind + stride < kinds.Count ? kind + stride : first)
         {
-            while (!worker.Stop)
-            {
-                worker.Checksum += step(worker);
-                worker.Loops++;
-            }
-        });
+            worker.Checksum += kinds[kind].Step(worker);
+            worker.Loops++;
+        }
     }
 
     public override void Begin() => crew.Begin();

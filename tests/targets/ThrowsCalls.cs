@@ -165,13 +165,46 @@ internal static class JsonThrows
             writer.WriteNumberValue(Thrower.Saving(value.Cents) + 1);
     }
 
+    // What the converters of the framework look at in their filters is the exception's own code.
+    private sealed class Curious : InvalidOperationException
+    {
+        public override string? Source => $"source {Thrower.Catch(n => Thrower.Saving(n) + 1, 3)}";
+    }
+
+    [JsonConverter(typeof(RefusingConverter))]
+    private readonly record struct Refused(int Value);
+
+    private sealed class RefusingConverter : JsonConverter<Refused>
+    {
+        public override Refused Read(ref Utf8JsonReader reader, Type type, JsonSerializerOptions options) =>
+            reader.GetInt32() < 0 ? default : throw new Curious();
+
+        public override void Write(Utf8JsonWriter writer, Refused value, JsonSerializerOptions options) =>
+            writer.WriteNumberValue(value.Value);
+    }
+
+    private sealed record Odd(Refused Value);
+
     private static readonly Order Sample = new(1, new() { new("a", new(7)) });
     private const string Text = """{"Id":1,"Lines":[{"Article":"a","Price":7}]}""";
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     public static ulong Run(Worker worker) =>
         Thrower.Catch(n => JsonSerializer.Serialize(Sample).Length + n, 1)
-        + Thrower.Catch(n => JsonSerializer.Deserialize<Order>(Text)!.Id + n, 2);
+        + Thrower.Catch(n => JsonSerializer.Deserialize<Order>(Text)!.Id + n, 2) + CatchCurious();
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static ulong CatchCurious()
+    {
+        try
+        {
+            return (ulong)JsonSerializer.Deserialize<Odd>("""{"Value":1}""")!.Value.Value;
+        }
+        catch (Curious e)
+        {
+            return (ulong)e.Source!.Length;
+        }
+    }
 }
 
 internal static class RegexThrows

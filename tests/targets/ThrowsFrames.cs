@@ -1,6 +1,7 @@
 using System;
 using System.Runtime.CompilerServices;
 using System.Runtime.Intrinsics;
+using System.Threading;
 
 namespace ClpTarget;
 
@@ -242,18 +243,17 @@ internal static class FuncletThrows
 internal static class OsrThrows
 {
     [MethodImpl(MethodImplOptions.NoInlining)]
-    public static ulong Run(Worker worker) => (worker.Loops % 3) switch
+    public static ulong Run(Worker worker) => (Interlocked.Increment(ref runs) % 3) switch
     {
         0 => Calls(worker, 1) + 1,
         1 => Handles(worker, 2) + 1,
         _ => Large(worker, 3) + 1,
     };
 
-    private static bool Again(Worker worker, ref int round)
-    {
-        round++;
-        return !worker.Stop && (round < 60_000 || round % 10_000 != 0);
-    }
+    private const int Rounds = 60_000;
+    private static int runs;
+
+    private static bool Again(Worker worker, ref int round) => !worker.Stop && round++ < Rounds;
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static ulong Calls(Worker worker, ulong x)

@@ -53,7 +53,7 @@ bool clp_managed_prologue_rule(const struct clp_managed_frame *f, const uint8_t 
     clp_prologue_run(code, len, offset, &s);
     if (s.rbp_set)
         return false;
-    if (s.osr) { /* rbp is still the Tier-0 frame's */
+    if (f->osr) { /* rbp is still the Tier-0 frame's */
         *ret = (struct clp_rule){.cfa_reg = CLP_REG_RBP,
                                  .cfa_off = 16,
                                  .saved = {[CLP_SAVE_RBP] = 2, [CLP_SAVE_RIP] = 1}};

@@ -5,6 +5,7 @@
 #include "sampler/inproc/images.h"
 #include "sampler/unwind/elf.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -16,13 +17,15 @@
     (8u << 20)             /* unwind tables and paths; a .NET process with its libraries: 1 MB */
 #define HEADER_BYTES 4096u /* an ELF file's first page: header, segments, notes */
 #define VDSO_BYTES_MAX (64u << 10)
+#define MEMORY_BYTES_MAX (64u << 20) /* of a file that is put together from memory */
 
 static struct {
     struct clp_arena arena;
     struct clp_image_file *files;
     uint32_t count;
     uint64_t refused;
-    uint8_t page_memory[HEADER_BYTES], page_file[HEADER_BYTES];
+    _Alignas(8) uint8_t page_memory[HEADER_BYTES];
+    uint8_t page_file[HEADER_BYTES];
 } F;
 
 int clp_image_files_init(void)
@@ -194,6 +197,59 @@ static void load_vdso(struct clp_image_file *f)
     clp_pages_free(copy, VDSO_BYTES_MAX);
 }
 
+/* The program headers of the page that info_from_memory has read; their number. */
+static size_t segments(const Elf64_Phdr **ret)
+{
+    Elf64_Ehdr eh;
+    memcpy(&eh, F.page_memory, sizeof(eh));
+    if (eh.e_phoff % 8 != 0 || eh.e_phoff > HEADER_BYTES ||
+        eh.e_phnum > (HEADER_BYTES - eh.e_phoff) / sizeof(Elf64_Phdr))
+        return 0;
+    *ret = (const Elf64_Phdr *)(const void *)(F.page_memory + eh.e_phoff);
+    return eh.e_phnum;
+}
+
+static bool is_constant(const Elf64_Phdr *p)
+{
+    return p->p_type == PT_LOAD && !(p->p_flags & PF_W) && p->p_filesz < MEMORY_BYTES_MAX &&
+           p->p_offset < MEMORY_BYTES_MAX;
+}
+
+/* Up to the first page that is not there; what is missing stays zero, as past the end of a table.
+ */
+static void copy_memory(uint64_t from, uint8_t *to, uint64_t bytes)
+{
+    for (int64_t n; bytes > 0; from += (uint64_t)n, to += n, bytes -= (uint64_t)n) {
+        n = clp_images_read(from, to, bytes);
+        if (n <= 0)
+            return;
+    }
+}
+
+/* A file that was replaced or deleted, as after an update of the system, cannot be opened without
+ * privileges; what the loader mapped of it is still the truth. Writable segments hold no tables. */
+static void table_from_memory(struct clp_image_file *f)
+{
+    const Elf64_Phdr *ph = NULL;
+    size_t n = segments(&ph);
+    uint64_t bytes = HEADER_BYTES, base = f->first_page;
+    for (size_t i = 0; i < n; i++) {
+        if (is_constant(&ph[i]))
+            bytes = CLP_MAX(bytes, ph[i].p_offset + ph[i].p_filesz);
+        if (ph[i].p_type == PT_LOAD && ph[i].p_offset == 0)
+            base = f->first_page - ph[i].p_vaddr;
+    }
+    uint8_t *copy = bytes <= MEMORY_BYTES_MAX ? clp_pages_alloc(bytes) : NULL;
+    if (!copy)
+        return;
+    for (size_t i = 0; i < n; i++)
+        if (is_constant(&ph[i]))
+            copy_memory(base + ph[i].p_vaddr, copy + ph[i].p_offset, ph[i].p_filesz);
+    if (clp_native_table_build_mem(copy, bytes, &F.arena, &f->table) < 0)
+        f->table = NULL;
+    clp_pages_free(copy, bytes);
+}
+
 void clp_image_files_load(struct clp_image_file *f)
 {
     if (f->state != CLP_FILE_NEW)
@@ -209,5 +265,6 @@ void clp_image_files_load(struct clp_image_file *f)
         (void)close(fd);
     } else if (info_from_memory(f) == 0) {
         f->state = CLP_FILE_ELF;
+        table_from_memory(f);
     }
 }

@@ -104,8 +104,7 @@ static inline uint64_t stack_extent(const struct clp_thread_slot *slot, const uc
     return CLP_CAPTURE_STACK_MAX;
 }
 
-/* On glibc and musl the FS base is the thread's control block, which lies at the top of its stack.
- */
+/* On glibc and musl the FS base is the thread's control block, at the top of the thread's stack. */
 static inline uint64_t fs_base(void)
 {
     uint64_t base = 0;
@@ -133,8 +132,7 @@ static inline void copy_registers(struct clp_capture *c, const ucontext_t *uc)
     c->r11 = (uint64_t)g[REG_R11];
 }
 
-/* Two words of this thread's own Thread object; the thread is in its callbacks or alive, so is it.
- */
+/* Two words of this thread's own Thread object, which lives until ThreadDestroyed has returned. */
 static inline void copy_hijack_pair(struct clp_capture *c, const struct clp_thread_slot *slot)
 {
     uint32_t offset = atomic_load_explicit(&clp_capture_state.hijack_offset, memory_order_relaxed);
@@ -200,8 +198,7 @@ static inline uint64_t jittered(struct clp_thread_slot *slot, uint64_t mean)
 }
 
 /* Many threads live for less than an interval. Theirs begins with short ones, so that most of them
- * are sampled, and what a thread has used since its last sample is never much more than before it.
- */
+ * are sampled, and what one has used since its last sample is never much more than before it. */
 static inline uint64_t next_mean(struct clp_thread_slot *slot)
 {
     uint64_t mean = atomic_load_explicit(&clp_capture_state.interval_ns, memory_order_relaxed);

@@ -61,6 +61,17 @@ static uint32_t hash_of(uint64_t key)
     return (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 40) % HASH_HEADS;
 }
 
+uint32_t clp_table_count(void)
+{
+    return atomic_load(&clp_thread_table.high_water);
+}
+
+struct clp_record *clp_table_at(uint32_t index)
+{
+    struct clp_record *r = &clp_thread_table.records[index];
+    return atomic_load_explicit(&r->state, memory_order_acquire) == CLP_RECORD_FREE ? NULL : r;
+}
+
 uint32_t clp_table_index(const struct clp_record *r)
 {
     return (uint32_t)(r - clp_thread_table.records);

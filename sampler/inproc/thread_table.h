@@ -1,5 +1,5 @@
-/* The records behind threads.h: who is where.  Private to threads.c, thread_table.c and
- * thread_timers.c.
+/* The records behind threads.h: who is where.  Private to threads.c and the
+ * thread_*.c files.
  *
  * Two kinds of writers meet here.  Runtime callbacks run on any thread and hold the leaf lock for
  * a few steps: they may add a record, and leave word in the inbox of one.  Everything else in
@@ -74,7 +74,8 @@ struct clp_thread_table {
     uint32_t *by_tid, *by_clr; /* heads of chains */
     uint32_t free_head, dirty_head;
     uint32_t next_thread_id;
-    bool sampling; /* also read by the loop, its only writer */
+    bool native_stacks; /* loop only */
+    bool sampling;      /* also read by the loop, its only writer */
     uint64_t interval_ns, tick_ns;
 
     _Atomic uint32_t used;
@@ -98,6 +99,10 @@ void clp_table_unlink(struct clp_record *r);
 /* Under the lock. Gives the record away; its slot gets a new generation. */
 void clp_table_free(struct clp_record *r);
 
+/* Loop: records ever used, and one of them; NULL when it is free. */
+uint32_t clp_table_count(void);
+struct clp_record *clp_table_at(uint32_t index);
+
 uint32_t clp_table_index(const struct clp_record *r);
 struct clp_thread_slot *clp_table_slot(const struct clp_record *r);
 
@@ -109,7 +114,7 @@ void clp_table_read_inboxes(void);
 /* Under the lock, on the new thread itself: its first timer, if the quota has one. */
 void clp_table_arm_new(struct clp_record *r);
 bool clp_record_has_timer(const struct clp_record *r);
-bool clp_record_wants_stacks(const struct clp_record *r, bool native_stacks);
+bool clp_record_wants_stacks(const struct clp_record *r);
 /* Creates and arms a timer that expires after `ns` of CPU time. False: quota. */
 bool clp_record_give_timer(struct clp_record *r, uint64_t clock_ns, uint64_t now_ns, uint64_t ns);
 void clp_record_take_timer(struct clp_record *r, uint64_t now_ns);
@@ -117,7 +122,28 @@ void clp_record_take_timer(struct clp_record *r, uint64_t now_ns);
 uint64_t clp_record_first_expiry(struct clp_record *r);
 
 /* Moves timers among the threads that want one when there are not enough for all. */
-void clp_timers_rotate(uint64_t now_ns, bool native_stacks);
+void clp_timers_rotate(uint64_t now_ns);
 bool clp_timers_plentiful(void);
+
+/* ---- thread_account.c; loop ---- */
+
+void clp_account_init(const struct clp_threads_sink *sink, int32_t pid);
+void clp_account_set_unit(uint64_t ns); /* the interval, or the kernel's tick if that is longer */
+/* What all threads have used so far is not ours to tell. */
+void clp_account_baseline(uint64_t now_ns);
+/* CPU time beyond three intervals without a sample, while a timer ran; 0 = not overdue. */
+uint64_t clp_account_overdue(const struct clp_record *r, uint64_t clock_ns, uint32_t lost);
+/* Gives out all up to the last reading of the record's clock. */
+void clp_account_residual(struct clp_record *r, uint64_t now_ns);
+/* Process clock minus all that is known. `slack_ns`: what running threads may have used between the
+ * reading of their clocks and that of the process. `force`: at once, however little. */
+void clp_account_short_lived(uint64_t now_ns, uint64_t slack_ns, bool force);
+
+/* ---- thread_bounds.c; loop ---- */
+
+/* A capture of a thread of unknown bounds. */
+void clp_bounds_want(struct clp_record *r, const struct clp_capture *c);
+/* Looks for all bounds that are wanted; at most 50 times a second. */
+void clp_bounds_learn(uint64_t now_ns);
 
 #endif

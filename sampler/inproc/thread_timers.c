@@ -14,12 +14,12 @@ bool clp_record_has_timer(const struct clp_record *r)
     return atomic_load(&clp_table_slot(r)->timer_id) >= 0;
 }
 
-bool clp_record_wants_stacks(const struct clp_record *r, bool native_stacks)
+bool clp_record_wants_stacks(const struct clp_record *r)
 {
     if (r->unsignalled)
         return false;
     return r->pub.kind == CLP_THREAD_MANAGED || r->pub.kind == CLP_THREAD_RUNTIME ||
-           (r->pub.kind == CLP_THREAD_NATIVE && native_stacks);
+           (r->pub.kind == CLP_THREAD_NATIVE && clp_thread_table.native_stacks);
 }
 
 uint64_t clp_record_first_expiry(struct clp_record *r)
@@ -115,7 +115,7 @@ static uint32_t waiting(void)
 /* Two cursors go round the table: one takes, the other gives. In the long run every active thread
  * holds a timer for the same share of the time, timers / active threads. No weight is needed: a
  * sample's value is the thread's clock since its last one, the time without a timer included. */
-void clp_timers_rotate(uint64_t now_ns, bool native_stacks)
+void clp_timers_rotate(uint64_t now_ns)
 {
     static uint64_t last_ns, take_at, give_at;
     uint32_t n = atomic_load(&clp_thread_table.high_water), moved = 0;
@@ -133,8 +133,7 @@ void clp_timers_rotate(uint64_t now_ns, bool native_stacks)
     }
     for (uint32_t i = 0; i < n && moved; i++) {
         struct clp_record *r = record_at(give_at++);
-        if (!r || !r->waits_for_timer || r->timer_lost_ns == now_ns ||
-            !clp_record_wants_stacks(r, native_stacks))
+        if (!r || !r->waits_for_timer || r->timer_lost_ns == now_ns || !clp_record_wants_stacks(r))
             continue;
         (void)clp_record_give_timer(r, r->pub.seen_ns, now_ns, clp_record_first_expiry(r));
         moved--;

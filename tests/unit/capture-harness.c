@@ -123,7 +123,7 @@ void harness_drain(void)
 void harness_loop(uint64_t ns)
 {
     uint64_t now = clp_clock_monotonic_ns(), end = now + ns;
-    const struct timespec pause = {0, 5 * 1000 * 1000};
+    const struct timespec pause = {0, 5000000};
     for (; now < end; now = clp_clock_monotonic_ns()) {
         harness_drain();
         if (now >= scan_due_ns)
@@ -287,7 +287,7 @@ void harness_burn_start(struct harness_burner *b, uint64_t clr)
     b->stop = false;
     b->tid = 0;
     must(pthread_create(&b->thread, NULL, burn, b) == 0, "pthread_create");
-    const struct timespec pause = {0, 100 * 1000};
+    const struct timespec pause = {0, 100000};
     while (!b->tid)
         nanosleep(&pause, NULL);
 }

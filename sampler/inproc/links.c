@@ -210,8 +210,7 @@ static void say_goodbye(struct clp_link *l, bool detach, struct clp_links_news *
 {
     clp_link_close(l, NULL);
     news->settings_changed = true;
-    if (detach && !clp_links_any())
-        news->detach_asked = true;
+    news->detach_asked |= detach;
 }
 
 static void handle_settled(struct clp_link *l, const union clp_msg_any *m, int type,
@@ -316,4 +315,7 @@ void clp_links_serve(uint64_t now_ns, struct clp_links_news *news)
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (links[i].state > CLP_LINK_CONNECTING)
             serve_one(&links[i], fds[i].revents != 0, now_ns, news);
+    /* Only now: who left in this round is gone, in whatever order they were served. */
+    if (clp_links_any())
+        news->detach_asked = false;
 }

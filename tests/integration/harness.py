@@ -290,7 +290,8 @@ def with_retry(measure, tries=3):
 
 
 MAIN = "ClpTarget.Program.Main"
-THREAD_START = "System.Threading.Thread.StartCallback"
+# 8 and 9 jump from the runtime's own start into the thread's delegate without a frame.
+THREAD_STARTS = ("System.Threading.Thread.StartCallback", "ClpTarget.Worker.Live")
 NATIVE_START = ("start_thread", "__clone3", "clone3", "__clone", "clone", "_start")
 
 
@@ -308,7 +309,7 @@ def thread_root(profile):
     It is the usual root of the stacks that a managed thread start is in."""
     weights = {}
     for sample in profile.samples:
-        if contains(sample.stack, THREAD_START):
+        if any(contains(sample.stack, start) for start in THREAD_STARTS):
             root = sample.stack[-1]
             weights[root] = weights.get(root, 0) + sample.value()
     root = max(weights, key=weights.get) if weights else ""

@@ -75,7 +75,7 @@ class TestBeside(Case):
     def check_profile(self, profile, truth):
         mine = profile.total(where=lambda s: (s.thread() or "").startswith("storm-"))
         named = profile.total(where=lambda s: contains(s.stack, "ClpTarget.StormMode.Plain")
-                              and contains(s.stack, harness.THREAD_START))
+                              and contains(s.stack, "ClpTarget.Worker.Live"))
         self.assert_ratio(mine / harness.thread_cpu(truth), 0.95, 1.05, "CPU of the storm threads",
                           profile)
         self.assert_share(named, mine, 0.99, "storm threads under Plain", profile)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 /* The sums of what is given out equal the clocks: per thread and for the process. Real timers, real
@@ -223,6 +224,71 @@ static void blocked_signals_are_told(void **state)
                   35 * CLP_NSEC_PER_MSEC);
 }
 
+static uint64_t tag_of(int32_t tid)
+{
+    for (uint32_t i = 0; i < 4096; i++) {
+        const struct clp_thread *t = clp_threads_by_slot(i);
+        if (t && t->tid == tid)
+            return clp_capture_tag(i, atomic_load(&clp_capture_slot(i)->generation));
+    }
+    fail_msg("thread %d has no slot", tid);
+    return 0;
+}
+
+static int direct(int32_t tid, uint64_t tag)
+{
+    siginfo_t info;
+    memset(&info, 0, sizeof(info));
+    info.si_signo = SIGRTMIN;
+    info.si_code = SI_QUEUE;
+    info.si_pid = getpid();
+    info.si_value.sival_ptr = (void *)(uintptr_t)tag;
+    return (int)syscall(SYS_rt_tgsigqueueinfo, getpid(), tid, SIGRTMIN, &info);
+}
+
+/* The test build's directed signals, as fast as they are taken, on top of the timers: more samples,
+ * the same sums. Also with tags of nobody, and with the runtime's own signals in between. */
+static void a_storm_of_signals_changes_no_sum(void **state)
+{
+    (void)state;
+    static struct harness_burner b[2];
+    uint64_t before[2], after[2], tags[2], sent = 0;
+    harness_start(CLP_NSEC_PER_MSEC, false);
+    for (int i = 0; i < 2; i++)
+        harness_burn_start(&b[i], 0x6000 + (uint64_t)i);
+    harness_loop(50 * CLP_NSEC_PER_MSEC);
+    harness_flush();
+    harness_reset_sums();
+    uint64_t chained = harness_chained;
+    for (int i = 0; i < 2; i++) {
+        tags[i] = tag_of(b[i].tid);
+        assert_int_equal(clp_clock_thread_ns(b[i].tid, &before[i]), 0);
+    }
+    for (int round = 0; round < 5000; round++) {
+        for (int i = 0; i < 2; i++)
+            sent += direct(b[i].tid, tags[i]) == 0;
+        (void)direct(b[0].tid, clp_capture_tag(4000, 1));
+        (void)direct(b[0].tid, clp_capture_tag(9, 77));
+        pthread_kill(b[1].thread, SIGRTMIN);
+        harness_drain();
+        if (round % 500 == 0)
+            (void)clp_threads_scan(clp_clock_monotonic_ns());
+    }
+    harness_loop(100 * CLP_NSEC_PER_MSEC);
+    harness_flush();
+    assert_int_equal(harness_chained - chained, 5000); /* each of them arrived */
+    for (int i = 0; i < 2; i++) {
+        const struct harness_sum *s = harness_by_tid(b[i].tid);
+        assert_non_null(s);
+        assert_int_equal(clp_clock_thread_ns(b[i].tid, &after[i]), 0);
+        assert_within(harness_total(s), after[i] - before[i], 0.015, CLP_NSEC_PER_MSEC);
+        assert_true(s->samples + clp_capture_lost_full() > sent / 4);
+    }
+    harness_stop();
+    for (int i = 0; i < 2; i++)
+        harness_burn_stop(&b[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +298,7 @@ int main(void)
         cmocka_unit_test_setup(the_main_thread_is_sampled, set_up),
         cmocka_unit_test_setup(native_threads_have_their_clock, set_up),
         cmocka_unit_test_setup(blocked_signals_are_told, set_up),
+        cmocka_unit_test_setup(a_storm_of_signals_changes_no_sum, set_up),
     };
     harness_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -166,7 +166,7 @@ internal static class AsyncWork
     {
         ulong sum = 0;
         for (int i = 0; i < rounds; i++)
-            sum += await Middle(i);
+            sum += Work.Burn((ulong)i, 20_000) + await Middle(i);
         await foreach (ulong value in Values(3))
             sum += value;
         return sum;

@@ -183,9 +183,11 @@ int clp_code_add_dynamic(struct clr_info *info, clr_function_id function, uint64
     struct clr_code_range ranges[RANGES_MAX];
     uint32_t count = 0;
     clp_names_init_texts(&texts);
-    if (clp_names_dynamic(function, with_signature, &texts) < 0 ||
-        !CLR_OK(info->slots->get_code_info2(info, function, RANGES_MAX, &count, ranges)))
+    if (clp_names_dynamic(function, with_signature, &texts) < 0)
         return -ENOENT;
+    clr_hresult hr = info->slots->get_code_info2(info, function, RANGES_MAX, &count, ranges);
+    if (!CLR_OK(hr))
+        return hr == CLR_E_FUNCTION_NOT_COMPILED ? -ENODATA : -ENOENT;
     uint32_t method = add_dynamic_method(function, &texts, birth_ns);
     if (!method)
         return -ENOMEM;

@@ -8,6 +8,7 @@
 #include "sampler/inproc/modules.h"
 #include "sampler/inproc/runtime.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 
 static _Atomic uint64_t unknown_unload_ns;
@@ -54,13 +55,19 @@ static bool kill_dynamic(clr_function_id function, uint64_t now_ns)
 /* One that is older than the library is learnt in its last moment: samples that saw it may still
  * wait, and it need not count as unknown. Without its signature, whose types the runtime would have
  * to look up in a state where it must not wait. */
+static bool learn_dying(clr_function_id function, uint64_t now_ns)
+{
+    struct clr_info *info = clp_runtime_info();
+    int r = info ? clp_code_add_dynamic(info, function, 0, false) : -ENOENT;
+    if (r == -ENODATA)
+        return true; /* made by reflection and never called: no sample saw it */
+    return r == 0 && kill_dynamic(function, now_ns);
+}
+
 void clp_code_dynamic_unloaded(clr_function_id function)
 {
     uint64_t now = clp_clock_monotonic_ns();
-    struct clr_info *info = clp_runtime_info();
-    if (!kill_dynamic(function, now) &&
-        (!info || clp_code_add_dynamic(info, function, 0, false) < 0 ||
-         !kill_dynamic(function, now)))
+    if (!kill_dynamic(function, now) && !learn_dying(function, now))
         atomic_store(&unknown_unload_ns, now);
     clp_gate_wait(CLP_GATE_DYNAMIC);
 }

@@ -62,6 +62,7 @@ class TestSnapshot(Case):
         options = ("--gc-rate", gc_rate) if gc_rate else ()
         target = self.target("throws", "--threads", 4, *options,
                              env={"CLP_TEST_VERIFY_OUT": "snapshots", **(env or {})})
+        self.assertEqual(target.ready["server_gc"], env is self.SERVER, target.ready)
         report = Report(os.path.join(target.directory, "snapshots"))
         recorder = self.record(target, SECONDS_MAX + 20, env={
             "CLRPULSE_LIBRARY": harness.environment("CLP_TEST_LIBRARY")})

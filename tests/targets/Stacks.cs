@@ -166,7 +166,7 @@ internal static class AsyncWork
     {
         ulong sum = 0;
         for (int i = 0; i < rounds; i++)
-            sum += Work.Burn((ulong)i, 20_000) + await Middle(i);
+            sum += Work.Burn((ulong)i, 100_000) + await Middle(i);
         await foreach (ulong value in Values(3))
             sum += value;
         return sum;
@@ -175,12 +175,12 @@ internal static class AsyncWork
     private static async ValueTask<ulong> Middle(int i)
     {
         await Task.Yield();
-        return Work.Burn((ulong)i, 20_000) + await Inner(i);
+        return Work.Burn((ulong)i, 100_000) + await Inner(i);
     }
 
     private static async Task<ulong> Inner(int i)
     {
-        return Work.Burn((ulong)i, 20_000) + await Task.Run(() => Work.Burn(7, 20_000));
+        return Work.Burn((ulong)i, 100_000) + await Task.Run(() => Work.Burn(7, 100_000));
     }
 
     private static async IAsyncEnumerable<ulong> Values(int count)
@@ -188,7 +188,7 @@ internal static class AsyncWork
         for (int i = 0; i < count; i++)
         {
             await Task.Yield();
-            yield return Work.Burn((ulong)i, 20_000);
+            yield return Work.Burn((ulong)i, 100_000);
         }
     }
 }

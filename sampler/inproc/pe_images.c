@@ -6,6 +6,7 @@
 #include "sampler/inproc/pe_layout.h"
 #include "sampler/inproc/code_lock.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -15,6 +16,7 @@
 #define TABLES_CEILING (16u << 20)
 #define PATH_BYTES 4096u
 #define OTHERS 64u
+static_assert(PATH_BYTES > CLP_STRING_MAX_BYTES, "the paths that modules keep fit");
 
 struct pe_image {
     uint64_t base, end;
@@ -114,36 +116,65 @@ static int64_t read_memory(void *user, uint64_t address, void *buf, size_t len)
     return clp_images_read(address, buf, len);
 }
 
+/* Where an image's bytes are kept. */
+struct place {
+    uint64_t from; /* in the file: not 0 inside a single-file program */
+    char path[PATH_BYTES];
+};
+
+struct file_part {
+    int fd;
+    uint64_t from;
+};
+
 static int64_t read_file(void *user, uint64_t address, void *buf, size_t len)
 {
-    ssize_t n = pread(*(const int *)user, buf, len, (off_t)address);
+    const struct file_part *f = user;
+    ssize_t n = pread(f->fd, buf, len, (off_t)(f->from + address));
     return n < 0 ? -errno : n;
 }
 
 /* A file that was replaced since it was mapped would describe other code. */
-static bool same_image(int fd, uint64_t base)
+static bool same_image(int fd, uint64_t from, uint64_t base)
 {
+    struct file_part part = {fd, from};
     struct clp_pe_layout file, memory;
-    if (clp_pe_layout(0, read_file, &fd, &file) < 0 ||
+    if (clp_pe_layout(0, read_file, &part, &file) < 0 ||
         clp_pe_layout(base, read_memory, NULL, &memory) < 0)
         return false;
     return file.image_bytes == memory.image_bytes && file.time_stamp == memory.time_stamp;
 }
 
-static const struct clp_r2r_table *build(const char *path, uint64_t base)
+static const struct clp_r2r_table *build(const struct place *place, uint64_t base)
 {
     const struct clp_r2r_table *table = NULL;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(place->path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return NULL;
-    if (!same_image(fd, base) || clp_r2r_table_build(fd, &tables, &table, NULL, 0) < 0)
+    if (!same_image(fd, place->from, base) ||
+        clp_r2r_table_build_part(fd, place->from, &tables, &table) < 0)
         table = NULL;
     (void)close(fd);
     return table;
 }
 
+/* The file that is mapped says more than the path that the runtime knows: inside a single-file
+ * program that one does not exist. An image that was copied to memory has only the path. */
+static const struct clp_r2r_table *build_from_mapping(struct place *place, uint64_t base)
+{
+    struct clp_map_entry e;
+    struct place mapped;
+    if (clp_maps_find(base, &e, mapped.path, sizeof(mapped.path)) == 0 && e.inode != 0) {
+        mapped.from = e.file_offset + (base - e.start);
+        const struct clp_r2r_table *table = build(&mapped, base);
+        if (table)
+            return table;
+    }
+    return build(place, base);
+}
+
 /* A copy of the image that covers `ip`, with its path. */
-static bool lookup(uint64_t ip, struct pe_image *ret, char *path, size_t path_cap)
+static bool lookup(uint64_t ip, struct pe_image *ret, struct place *place)
 {
     clp_code_lock();
     uint32_t at = above(ip);
@@ -151,9 +182,9 @@ static bool lookup(uint64_t ip, struct pe_image *ret, char *path, size_t path_ca
     if (hit) {
         *ret = images[at - 1];
         if (!ret->asked) {
-            size_t n = CLP_MIN((size_t)ret->path->len, path_cap - 1);
-            memcpy(path, ret->path->text, n);
-            path[n] = '\0';
+            place->from = 0;
+            memcpy(place->path, ret->path->text, ret->path->len);
+            place->path[ret->path->len] = '\0';
         }
     }
     clp_code_unlock();
@@ -174,11 +205,11 @@ static void store(uint64_t base, const struct clp_r2r_table *table)
 enum clp_pe_find clp_pe_images_find(uint64_t ip, uint64_t *ret_base, struct clp_r2r_function *ret)
 {
     struct pe_image image;
-    char path[PATH_BYTES];
-    if (!lookup(ip, &image, path, sizeof(path)))
+    struct place place;
+    if (!lookup(ip, &image, &place))
         return CLP_PE_NONE;
     if (!image.asked) {
-        image.table = build(path, image.base);
+        image.table = build_from_mapping(&place, image.base);
         store(image.base, image.table);
     }
     if (!image.table || clp_r2r_find(image.table, (uint32_t)(ip - image.base), ret) < 0)

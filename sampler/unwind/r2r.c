@@ -319,6 +319,14 @@ int clp_r2r_table_build(int fd, struct clp_arena *arena, const struct clp_r2r_ta
     return r < 0 ? r : build(&s, arena, ret, ret_composite, composite_cap);
 }
 
+int clp_r2r_table_build_part(int fd, uint64_t from, struct clp_arena *arena,
+                             const struct clp_r2r_table **ret)
+{
+    struct clp_source s;
+    int r = clp_source_open_part(fd, from, &s);
+    return r < 0 ? r : build(&s, arena, ret, NULL, 0);
+}
+
 int clp_r2r_table_build_mem(const void *pe, size_t len, struct clp_arena *arena,
                             const struct clp_r2r_table **ret, char *ret_composite,
                             size_t composite_cap)

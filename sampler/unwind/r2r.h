@@ -18,6 +18,9 @@ struct clp_r2r_table;
  * -errno. */
 int clp_r2r_table_build(int fd, struct clp_arena *arena, const struct clp_r2r_table **ret,
                         char *ret_composite, size_t composite_cap) CLP_MUST_USE;
+/* The same of a PE file that lies inside another one, at `from` (single-file programs). */
+int clp_r2r_table_build_part(int fd, uint64_t from, struct clp_arena *arena,
+                             const struct clp_r2r_table **ret) CLP_MUST_USE;
 /* The same over the bytes of a whole file (fuzzers, tests). */
 int clp_r2r_table_build_mem(const void *pe, size_t len, struct clp_arena *arena,
                             const struct clp_r2r_table **ret, char *ret_composite,

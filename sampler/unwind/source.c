@@ -7,15 +7,20 @@
 
 #include "base/core/arena.h"
 
-int clp_source_open_fd(int fd, struct clp_source *ret)
+int clp_source_open_part(int fd, uint64_t from, struct clp_source *ret)
 {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (!S_ISREG(st.st_mode) || st.st_size < 0)
+    if (!S_ISREG(st.st_mode) || st.st_size < 0 || from > (uint64_t)st.st_size)
         return -EBADMSG;
-    *ret = (struct clp_source){.fd = fd, .size = (uint64_t)st.st_size};
+    *ret = (struct clp_source){.fd = fd, .from = from, .size = (uint64_t)st.st_size - from};
     return 0;
+}
+
+int clp_source_open_fd(int fd, struct clp_source *ret)
+{
+    return clp_source_open_part(fd, 0, ret);
 }
 
 struct clp_source clp_source_of(const void *mem, size_t len)
@@ -58,7 +63,7 @@ int clp_source_read(const struct clp_source *s, uint64_t offset, void *buf, size
     if (s->process)
         return read_process(s, offset, buf, len);
     if (!s->mem)
-        return read_fd(s->fd, offset, buf, len);
+        return read_fd(s->fd, s->from + offset, buf, len);
     if (len)
         memcpy(buf, s->mem + offset, len);
     return 0;

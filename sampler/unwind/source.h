@@ -7,8 +7,9 @@
 
 struct clp_source {
     const uint8_t *mem; /* NULL: read from fd */
-    uint64_t size;      /* of mem or of the file */
+    uint64_t size;      /* of mem, or of the file from `from` on */
     int fd;
+    uint64_t from; /* in fd: where offset 0 lies; an image may lie inside of another file */
     /* An image as it is mapped in a process: offsets are link-time addresses, which lie at
      * `bias` + address there. */
     const struct clp_code_source *process;
@@ -16,6 +17,8 @@ struct clp_source {
 };
 
 int clp_source_open_fd(int fd, struct clp_source *ret) CLP_MUST_USE;
+/* The part of a file that begins at `from`. */
+int clp_source_open_part(int fd, uint64_t from, struct clp_source *ret) CLP_MUST_USE;
 struct clp_source clp_source_of(const void *mem, size_t len);
 struct clp_source clp_source_mapped(const struct clp_code_source *process, uint64_t bias);
 

@@ -351,6 +351,31 @@ static void composite_image(void **state)
     assert_int_equal(clp_r2r_find(t, 0x1710, &f), -ENOENT);
 }
 
+/* A single-file program holds its assemblies one behind the other. */
+static void image_inside_a_file(void **state)
+{
+    static uint8_t p[MADE_BYTES];
+    enum { AT = 5000 };
+    char path[] = "/tmp/clp-r2r-XXXXXX";
+    const struct clp_r2r_table *t = NULL;
+    struct clp_r2r_function f;
+    (void)state;
+    make_composite(p);
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    unlink(path);
+    assert_int_equal(pwrite(fd, p, sizeof(p), AT), sizeof(p));
+    assert_int_equal(clp_r2r_table_build_part(fd, 0, &arena, &t), -EBADMSG);
+    assert_int_equal(clp_r2r_table_build_part(fd, AT + sizeof(p) + 1, &arena, &t), -EBADMSG);
+    assert_null(t);
+    assert_int_equal(clp_r2r_table_build_part(fd, AT, &arena, &t), 0);
+    assert_int_equal(clp_r2r_image_bytes(t), 0x3000);
+    assert_int_equal(clp_r2r_find(t, 0x154f, &f), 0);
+    assert_int_equal(f.start_rva, 0x1540);
+    assert_int_equal(f.method_rva, 0x1500);
+    close(fd);
+}
+
 static void component_image(void **state)
 {
     static uint8_t p[MADE_BYTES];
@@ -412,9 +437,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(composite_image),
-        cmocka_unit_test(component_image),
-        cmocka_unit_test(refused),
+        cmocka_unit_test(composite_image),     cmocka_unit_test(component_image),
+        cmocka_unit_test(image_inside_a_file), cmocka_unit_test(refused),
         cmocka_unit_test(whole_frameworks),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -9,7 +9,6 @@
 #include "sampler/unwind/ehframe.h"
 
 #define PHDRS_MAX 256
-#define SHDRS_MAX 65536
 #define NOTE_BYTES_MAX 4096
 
 static bool segment_file_range(const Elf64_Phdr *p, uint64_t vaddr, uint64_t *ret_offset,
@@ -109,7 +108,7 @@ static int refine_by_section(const struct clp_source *s, const Elf64_Ehdr *eh,
     Elf64_Shdr names;
     int r = clp_source_read(s, eh->e_shoff + (uint64_t)eh->e_shstrndx * sizeof(names), &names,
                             sizeof(names));
-    for (uint32_t i = 0; r == 0 && i < CLP_MIN(eh->e_shnum, SHDRS_MAX); i++) {
+    for (uint32_t i = 0; r == 0 && i < eh->e_shnum; i++) {
         Elf64_Shdr sh;
         char name[sizeof(".eh_frame")] = "";
         r = clp_source_read(s, eh->e_shoff + (uint64_t)i * sizeof(sh), &sh, sizeof(sh));

@@ -94,7 +94,10 @@ bool clp_walker_in_stub(const struct clp_walker *w)
 enum clp_next clp_walker_step_stub(struct clp_walker *w, const struct clp_rule *rule)
 {
     struct clp_rule without_ra = *rule;
+    uint64_t before = w->regs.r[CLP_REG_RSP];
     uint64_t cfa, address = 0;
+    /* At its first byte the stub has not moved rsp: that leaf alone does not grow. */
+    uint64_t least = w->exact ? before - 8 : before;
     if (!clp_rule_cfa(w->code.native, rule, &w->in->stack, &w->regs, &cfa)) {
         w->flags |= CLP_WALK_INCOMPLETE;
         return CLP_NEXT_LOST;
@@ -104,6 +107,10 @@ enum clp_next clp_walker_step_stub(struct clp_walker *w, const struct clp_rule *
     (void)clp_rule_apply(w->code.native, &without_ra, &w->in->stack, &w->regs);
     w->regs.r[CLP_REG_RSP] = cfa - 8;
     w->exact = false;
+    if (!clp_walker_grew(w, least)) {
+        w->flags |= CLP_WALK_INCOMPLETE;
+        return CLP_NEXT_LOST;
+    }
     if (w->in->hijacked_slot == cfa - 16 && w->in->hijacked_return)
         address = w->in->hijacked_return;
     else if (!clp_stack_u64(&w->in->stack, cfa - 16, &address) || !clp_walker_is_return(w, address))

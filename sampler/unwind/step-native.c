@@ -58,6 +58,10 @@ static enum clp_next step_restorer(struct clp_walker *w)
     note_activation(w, ucontext);
     w->regs = to;
     w->exact = true;
+    if (!clp_walker_grew(w, ucontext)) { /* another stack, or no signal frame */
+        w->flags |= CLP_WALK_INCOMPLETE;
+        return CLP_NEXT_LOST;
+    }
     return CLP_NEXT;
 }
 

@@ -99,11 +99,10 @@ static enum clp_next lost(struct clp_walker *w, uint64_t needed)
     return CLP_NEXT_LOST;
 }
 
-/* Callers lie above: this bounds every walk. */
-static bool plausible(const struct clp_walker *w, uint64_t rsp_before)
+bool clp_walker_grew(const struct clp_walker *w, uint64_t before)
 {
     uint64_t rsp = w->regs.r[CLP_REG_RSP];
-    return rsp > rsp_before && rsp % 8 == 0 && rsp <= w->in->stack.high;
+    return rsp > before && rsp % 8 == 0 && rsp <= w->in->stack.high;
 }
 
 enum clp_next clp_walker_apply(struct clp_walker *w, const struct clp_native_table *t,
@@ -119,7 +118,7 @@ enum clp_next clp_walker_apply(struct clp_walker *w, const struct clp_native_tab
         return lost(w, told ? cfa - 8 : 0);
     }
     w->exact = s == CLP_STEP_SIGNAL;
-    if (!plausible(w, before))
+    if (!clp_walker_grew(w, before))
         return lost(w, 0);
     return w->exact ? CLP_NEXT : clp_walker_unhijack(w, w->regs.r[CLP_REG_RSP] - 8);
 }

@@ -35,6 +35,8 @@ int64_t clp_walker_read(struct clp_walker *w, uint64_t address, void *buf, size_
 bool clp_walker_is_return(struct clp_walker *w, uint64_t address);
 /* The same for native code that called through a register or memory. */
 bool clp_walker_is_indirect_return(struct clp_walker *w, uint64_t address);
+/* Callers lie above: this bounds every walk. `before` is the callee's rsp. */
+bool clp_walker_grew(const struct clp_walker *w, uint64_t before);
 /* Follows a rule; the return address is looked at for a hijack. */
 enum clp_next clp_walker_apply(struct clp_walker *w, const struct clp_native_table *t,
                                const struct clp_rule *rule);

@@ -167,7 +167,7 @@ internal static class AsyncWork
         ulong sum = 0;
         for (int i = 0; i < rounds; i++)
             sum += Work.Burn((ulong)i, 100_000) + await Middle(i);
-        await foreach (ulong value in Values(3))
+        await foreach (ulong value in Values(12))
             sum += value;
         return sum;
     }

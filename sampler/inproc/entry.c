@@ -143,11 +143,13 @@ static clr_hresult on_module_attached(void *self, clr_module_id module, clr_asse
     return CLR_S_OK;
 }
 
+/* What goes away is heeded for as long as the loop may ask about it, also while the process ends.
+ */
 static clr_hresult on_module_unload(void *self, clr_module_id module)
 {
     (void)self;
     KEEP_ERRNO;
-    if (clp_runtime_active())
+    if (clp_runtime_info())
         clp_code_module_unload(0, module);
     return CLR_S_OK;
 }
@@ -156,7 +158,7 @@ static clr_hresult on_assembly_unload(void *self, clr_assembly_id assembly)
 {
     (void)self;
     KEEP_ERRNO;
-    if (clp_runtime_active())
+    if (clp_runtime_info())
         clp_code_module_unload(assembly, 0);
     return CLR_S_OK;
 }
@@ -193,7 +195,7 @@ static clr_hresult on_dynamic_unloaded(void *self, clr_function_id function)
 {
     (void)self;
     KEEP_ERRNO;
-    if (clp_runtime_active())
+    if (clp_runtime_info())
         clp_code_dynamic_unloaded(function);
     return CLR_S_OK;
 }
@@ -211,7 +213,7 @@ static clr_hresult on_thread_destroyed(void *self, clr_thread_id thread)
 {
     (void)self;
     KEEP_ERRNO;
-    if (clp_runtime_active())
+    if (clp_runtime_info())
         clp_enumerate_thread_destroyed(thread);
     return CLR_S_OK;
 }

@@ -3,7 +3,9 @@
 #include "sampler/inproc/bodies.h"
 #include "sampler/inproc/enumerate.h"
 #include "sampler/inproc/hooks.h"
+#include "sampler/inproc/images.h"
 #include "sampler/inproc/loop.h"
+#include "sampler/inproc/probe.h"
 #include "wire/clsid.h"
 #include "wire/wire.h"
 
@@ -114,6 +116,10 @@ static void release(struct clr_info *info)
 static clr_hresult start_parts(struct clr_info *info, const struct clp_attach_data *data)
 {
     struct clp_loop_runtime runtime = describe(info);
+    /* Callbacks read memory as well, so this is known before the first one; the loop's thread,
+     * which probes the rest, does not run yet. */
+    if (clp_probe_result(CLP_PROBE_VM_READV) < 0)
+        clp_images_forbid_vm_readv();
     if (clp_bodies_init() < 0)
         return CLP_ATTACH_NO_MEMORY;
     if (clp_loop_start(&runtime) < 0) {

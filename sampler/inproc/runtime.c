@@ -141,15 +141,14 @@ static clr_hresult activate(struct clr_object *object, const struct clp_attach_d
     struct clr_info *info = ask_interface(object);
     if (!info)
         return CLP_ATTACH_FAILED;
-    held = info;
     active_pid = getpid();
-    atomic_store(&usable, info);
     clr_hresult hr = start_parts(info, data);
-    if (CLR_OK(hr))
+    if (!CLR_OK(hr)) {
+        release(info);
         return hr;
-    atomic_store(&usable, NULL);
-    held = NULL;
-    release(info);
+    }
+    held = info;
+    atomic_store(&usable, info); /* the tables stand: callbacks may come */
     return hr;
 }
 

@@ -59,13 +59,18 @@ static void add_ranges(uint32_t method, clr_function_id function,
 }
 
 /* Precompiled code is known by its image, better than by its first bytes. */
+static bool is_new_start_locked(uint32_t method, uint64_t start)
+{
+    return !clp_pe_images_cover_locked(start) &&
+           !(method && clp_code_table_body_known_locked(method, start));
+}
+
 static bool is_new_start(uint32_t method, uint64_t start)
 {
     clp_code_lock();
-    bool known =
-        clp_pe_images_cover_locked(start) || clp_code_table_body_known_locked(method, start);
+    bool is_new = is_new_start_locked(method, start);
     clp_code_unlock();
-    return !known;
+    return is_new;
 }
 
 void clp_code_add_versions(struct clr_info *info, uint32_t method, clr_function_id function,
@@ -86,6 +91,22 @@ void clp_code_add_versions(struct clr_info *info, uint32_t method, clr_function_
 }
 
 /* ---- methods ------------------------------------------------------------------------------- */
+
+void clp_code_add_older_versions(struct clr_info *info, clr_function_id function, uint64_t birth_ns)
+{
+    uint64_t starts[STARTS_MAX];
+    uint32_t count = 0;
+    bool any = false;
+    if (!CLR_OK(info->slots->get_native_code_starts(info, function, 0, STARTS_MAX, &count, starts)))
+        return;
+    clp_code_lock();
+    uint32_t method = clp_code_table_method_find_locked(function);
+    for (uint32_t i = 0; i < CLP_MIN(count, STARTS_MAX); i++)
+        any |= is_new_start_locked(method, starts[i]);
+    clp_code_unlock();
+    if (any && (method = clp_code_find_or_add(function, false)) != 0)
+        clp_code_add_versions(info, method, function, 0, birth_ns);
+}
 
 /* A method that is suspect and compiled again may be another one under a reused id. */
 static uint32_t find_method(clr_function_id function)

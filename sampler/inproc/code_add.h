@@ -15,6 +15,9 @@ uint32_t clp_code_find_or_add(clr_function_id function, bool immortal);
 /* All compiled versions of it that are not in the table yet. */
 void clp_code_add_versions(struct clr_info *info, uint32_t method, clr_function_id function,
                            uint64_t rejit, uint64_t birth_ns);
+/* Versions that were compiled before the library came, of a method that is about to get another. */
+void clp_code_add_older_versions(struct clr_info *info, clr_function_id function,
+                                 uint64_t birth_ns);
 /* A dynamic method or IL stub with its code. 0, -ENOENT when it is none, -ENODATA when it was never
  * compiled, -ENOMEM; may be ignored: what is not in the table counts as unknown when it unloads. */
 int clp_code_add_dynamic(struct clr_info *info, clr_function_id function, uint64_t birth_ns,

@@ -23,6 +23,15 @@ uint64_t clp_code_unknown_unload_ns(void)
     return atomic_load(&unknown_unload_ns);
 }
 
+/* Otherwise they would come to light with the new one, and pass for as young: samples that saw them
+ * may wait. */
+void clp_code_jit_started(clr_function_id function)
+{
+    struct clr_info *info = clp_runtime_info();
+    if (info)
+        clp_code_add_older_versions(info, function, clp_code_unknown_unload_ns());
+}
+
 void clp_code_jit_finished(clr_function_id function, uint64_t rejit)
 {
     struct clr_info *info = clp_runtime_info();

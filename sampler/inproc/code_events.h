@@ -6,6 +6,7 @@
 #include "base/core/core.h"
 #include "sampler/inproc/clr.h"
 
+void clp_code_jit_started(clr_function_id function);
 void clp_code_jit_finished(clr_function_id function, uint64_t rejit);
 void clp_code_dynamic_finished(clr_function_id function);
 void clp_code_dynamic_unloaded(clr_function_id function);

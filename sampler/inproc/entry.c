@@ -163,6 +163,16 @@ static clr_hresult on_assembly_unload(void *self, clr_assembly_id assembly)
     return CLR_S_OK;
 }
 
+static clr_hresult on_jit_started(void *self, clr_function_id function, int32_t may_block)
+{
+    (void)self;
+    (void)may_block;
+    KEEP_ERRNO;
+    if (clp_runtime_active())
+        clp_code_jit_started(function);
+    return CLR_S_OK;
+}
+
 static clr_hresult on_rejit_finished(void *self, clr_function_id function, uint64_t rejit,
                                      clr_hresult status, int32_t may_block)
 {

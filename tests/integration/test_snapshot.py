@@ -58,17 +58,21 @@ class Report:
 
 
 class TestSnapshot(Case):
-    def run_until_enough(self, gc_rate, env):
+    def run_until_enough(self, gc_rate, env, amid):
         options = ("--gc-rate", gc_rate) if gc_rate else ()
         target = self.target("throws", "--threads", 4, *options,
                              env={"CLP_TEST_VERIFY_OUT": "snapshots", **(env or {})})
         self.assertEqual(target.ready["server_gc"], env is self.SERVER, target.ready)
         report = Report(os.path.join(target.directory, "snapshots"))
+        if amid:
+            target.begin()
+            time.sleep(0.5)
         recorder = self.record(target, SECONDS_MAX + 20, env={
             "CLRPULSE_LIBRARY": harness.environment("CLP_TEST_LIBRARY")})
         self.wait_for_library(target, recorder)
         begun = time.monotonic()
-        target.begin()
+        if not amid:
+            target.begin()
         try:
             wait_for(report.is_enough, SECONDS_MAX, "stacks of all kinds")
         except TimeoutError:
@@ -82,8 +86,8 @@ class TestSnapshot(Case):
         self.assertTrue(target.alive(), target.describe_end)
         return report, truth, seconds
 
-    def check(self, gc_rate=0, env=None):
-        report, truth, seconds = self.run_until_enough(gc_rate, env)
+    def check(self, gc_rate=0, env=None, amid=False):
+        report, truth, seconds = self.run_until_enough(gc_rate, env, amid)
         totals = report.totals()
         self.assertIsNotNone(totals, "nothing was compared")
         kinds = report.of_kinds()
@@ -116,6 +120,10 @@ class TestSnapshot(Case):
 
     def test_storm_highest(self):
         self.check(-1)
+
+    def test_attached_amid(self):
+        """All that runs is older than the library, while the runtime goes on compiling."""
+        self.check(300, amid=True)
 
     def test_untiered(self):
         self.check(env=self.UNTIERED)

@@ -92,13 +92,17 @@ const char *chains_check(struct chains *c, char (*names)[200], uint32_t n)
     return NULL;
 }
 
-bool chains_report(const struct chains *c)
+bool chains_report(const struct chains *c, unsigned long wanted)
 {
+    unsigned long seen = 0;
     bool good = true;
     for (size_t k = 0; k < CLP_ARRAY_LEN(all); k++) {
         if (c->seen[k])
             printf("chain %-28s seen %6lu exact %6lu\n", all[k].own, c->seen[k], c->exact[k]);
         good = good && c->seen[k] == c->exact[k];
+        seen += c->seen[k];
     }
-    return good;
+    if (seen < wanted)
+        printf("%lu stacks held a known chain, %lu wanted\n", seen, wanted);
+    return good && seen >= wanted;
 }

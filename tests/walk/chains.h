@@ -13,7 +13,7 @@ struct chains {
 
 /* Names are leaf first. NULL when nothing is wrong, else what. */
 const char *chains_check(struct chains *c, char (*names)[200], uint32_t n);
-/* Prints each chain's counts; true when all that were seen were exact. */
-bool chains_report(const struct chains *c);
+/* Prints each chain's counts; true when all that were seen were exact, and at least `wanted`. */
+bool chains_report(const struct chains *c, unsigned long wanted);
 
 #endif

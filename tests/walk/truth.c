@@ -1,20 +1,22 @@
 /* walk-truth: starts a test program, stops its threads at random instants from outside (ptrace),
  * walks what it finds, and holds the walks against what the program is known to do.
  *
- *   walk-truth [-v] [-u] [-n SAMPLES] PROGRAM MODE [PROGRAM'S OPTIONS]...
+ *   walk-truth [-v] [-u] [-p] [-c CHAINS] [-s STEPS] [-t SECONDS] [-n SAMPLES] PROGRAM
+ * [ARGUMENT]...
  *
+ * -s: also step each thread that many instructions at each visit (steps.h).
+ * -t: take as many samples as come in that time, at most -n; none at all is a failure.
+ * -c: that many stacks must hold a known chain.
+ * -u: libraries come and go; -p: a plain program, without the test program's commands.
  * Exit code 0: enough walks ended at a thread's root and every chain was exact. */
-#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
-#include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,9 +24,9 @@
 #include "tests/walk/chains.h"
 #include "tests/walk/process.h"
 #include "tests/walk/steps.h"
+#include "tests/walk/trace.h"
 
 #define STACK_MAX (8u << 20)
-#define THREADS_MAX 512
 #define LEAST_COMPLETE 0.999
 
 struct hijack_place { /* where a thread's runtime object keeps {true return address, slot} */
@@ -36,7 +38,7 @@ struct run {
     struct process process;
     struct clp_walk_state state;
     struct chains chains;
-    struct hijack_place hijack[THREADS_MAX];
+    struct hijack_place hijack[TRACE_THREADS_MAX];
     size_t nhijack;
     uint8_t *stack;
     bool verbose;
@@ -46,93 +48,12 @@ struct run {
     unsigned long stepping; /* instructions to step at each visit */
     unsigned long steps, steps_wrong, steps_incomplete;
     unsigned shown;
+    unsigned long chains_wanted;
 };
 
 static struct run run;
 
-/* ---- the program ---- */
-
-struct child {
-    pid_t pid;
-    int to, from;
-};
-
-static struct child start(char **argv)
-{
-    int in[2], out[2];
-    if (pipe(in) < 0 || pipe(out) < 0)
-        abort();
-    pid_t pid = fork();
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        dup2(in[0], 0);
-        dup2(out[1], 1);
-        close(in[1]);
-        close(out[0]);
-        setenv("DOTNET_PerfMapEnabled", "1", 1);
-        setenv("DOTNET_PerfMapShowOptimizationTiers", "1", 1);
-        execv(argv[0], argv);
-        perror(argv[0]);
-        _exit(127);
-    }
-    close(in[0]);
-    close(out[1]);
-    return (struct child){.pid = pid, .to = in[1], .from = out[0]};
-}
-
-static bool read_line(int fd, char *line, size_t cap)
-{
-    size_t n = 0;
-    while (n + 1 < cap && read(fd, line + n, 1) == 1)
-        if (line[n++] == '\n')
-            break;
-    line[n] = 0;
-    return n > 0;
-}
-
-static void say(int fd, const char *line)
-{
-    if (write(fd, line, strlen(line)) < 0)
-        perror("write to the program");
-}
-
 /* ---- one thread ---- */
-
-static bool stop_thread(pid_t tid, int *ret_signal)
-{
-    int status;
-    *ret_signal = 0;
-    if (ptrace(PTRACE_SEIZE, tid, 0, 0) < 0)
-        return false;
-    if (ptrace(PTRACE_INTERRUPT, tid, 0, 0) < 0 || waitpid(tid, &status, __WALL) != tid)
-        return false;
-    if (!WIFSTOPPED(status))
-        return false;
-    if (status >> 16 == 0) /* about to take a signal: hand it on */
-        *ret_signal = WSTOPSIG(status);
-    return true;
-}
-
-static struct clp_regs take_regs(const struct user_regs_struct *u)
-{
-    return (struct clp_regs){.r = {[CLP_REG_RAX] = u->rax,
-                                   [CLP_REG_RDX] = u->rdx,
-                                   [CLP_REG_RCX] = u->rcx,
-                                   [CLP_REG_RBX] = u->rbx,
-                                   [CLP_REG_RSI] = u->rsi,
-                                   [CLP_REG_RDI] = u->rdi,
-                                   [CLP_REG_RBP] = u->rbp,
-                                   [CLP_REG_RSP] = u->rsp,
-                                   [CLP_REG_R8] = u->r8,
-                                   [CLP_REG_R9] = u->r9,
-                                   [CLP_REG_R10] = u->r10,
-                                   [CLP_REG_R11] = u->r11,
-                                   [CLP_REG_R12] = u->r12,
-                                   [CLP_REG_R13] = u->r13,
-                                   [CLP_REG_R14] = u->r14,
-                                   [CLP_REG_R15] = u->r15,
-                                   [CLP_REG_RIP] = u->rip}};
-}
 
 static bool take_stack(struct clp_walk_input *in)
 {
@@ -165,7 +86,7 @@ static void take_hijack(pid_t tid, struct clp_walk_input *in)
 static void learn_hijack(pid_t tid, uint64_t slot)
 {
     struct process *p = &run.process;
-    for (size_t i = 0; i < p->nmaps && run.nhijack < THREADS_MAX; i++) {
+    for (size_t i = 0; i < p->nmaps && run.nhijack < TRACE_THREADS_MAX; i++) {
         const struct mapping *m = &p->maps[i];
         size_t len = m->end - m->start;
         if (!m->write || m->exec || len > (64u << 20) || (slot >= m->start && slot < m->end))
@@ -262,7 +183,7 @@ static bool learn_from(pid_t tid, const struct clp_walk_input *in,
                        const struct clp_walk_frame *frames, const struct clp_walk_result *r)
 {
     for (uint32_t i = 0; i + 1 < r->count; i++) {
-        if (frames[i + 1].kind != CLP_WALK_HIJACKED_CALLER || run.nhijack == THREADS_MAX)
+        if (frames[i + 1].kind != CLP_WALK_HIJACKED_CALLER || run.nhijack == TRACE_THREADS_MAX)
             continue;
         for (uint64_t s = in->regs.r[CLP_REG_RSP]; s < frames[i].cfa; s += 8) {
             uint64_t v;
@@ -277,10 +198,9 @@ static bool learn_from(pid_t tid, const struct clp_walk_input *in,
 static bool walk_thread(pid_t tid, struct clp_walk_input *in, struct clp_walk_frame *frames,
                         struct clp_walk_result *ret)
 {
-    struct user_regs_struct u;
-    if (ptrace(PTRACE_GETREGS, tid, 0, &u) < 0)
+    *in = (struct clp_walk_input){0};
+    if (!trace_regs(tid, &in->regs))
         return false;
-    *in = (struct clp_walk_input){.regs = take_regs(&u)};
     if (!take_stack(in)) {
         run.no_stack++;
         return false;
@@ -386,46 +306,17 @@ static void step_thread(pid_t tid, unsigned long steps, int *signal)
 
 /* ---- all threads ---- */
 
-static size_t list_threads(pid_t pid, pid_t *out)
-{
-    char path[64];
-    size_t n = 0;
-    snprintf(path, sizeof(path), "/proc/%d/task", pid);
-    DIR *d = opendir(path);
-    for (struct dirent *e; d && (e = readdir(d)) && n < THREADS_MAX;)
-        if (e->d_name[0] != '.')
-            out[n++] = atoi(e->d_name);
-    if (d)
-        closedir(d);
-    return n;
-}
-
-/* Mostly threads that run, so that leaves fall everywhere. */
-static bool is_running(pid_t pid, pid_t tid)
-{
-    char path[64], text[512] = "";
-    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", pid, tid);
-    FILE *f = fopen(path, "re");
-    if (!f)
-        return false;
-    size_t n = fread(text, 1, sizeof(text) - 1, f);
-    fclose(f);
-    text[n] = 0;
-    char *end = strrchr(text, ')');
-    return end && end[1] == ' ' && end[2] == 'R';
-}
-
 static void sample(pid_t pid, unsigned long wanted)
 {
-    pid_t tids[THREADS_MAX];
+    pid_t tids[TRACE_THREADS_MAX];
     while (run.samples < wanted && in_time() && kill(pid, 0) == 0) {
-        size_t n = list_threads(pid, tids);
+        size_t n = trace_threads(pid, tids);
         int signal;
         for (size_t i = 0; i < n; i++) {
-            bool running = is_running(pid, tids[i]);
+            bool running = trace_running(pid, tids[i]);
             if (!running && (run.stepping || rand() % 64 != 0))
                 continue;
-            if (!stop_thread(tids[i], &signal))
+            if (!trace_stop(tids[i], &signal))
                 continue;
             examine(tids[i]);
             if (run.stepping)
@@ -447,7 +338,7 @@ static int report(void)
     if (run.steps)
         printf("steps %lu wrong %lu incomplete %lu\n", run.steps, run.steps_wrong,
                run.steps_incomplete);
-    bool chains = chains_report(&run.chains);
+    bool chains = chains_report(&run.chains, run.chains_wanted);
     return complete >= LEAST_COMPLETE && chains && run.steps_wrong == 0 ? 0 : 1;
 }
 
@@ -467,27 +358,30 @@ int main(int argc, char **argv)
             plain = true;
         else if (strcmp(argv[at], "-t") == 0 && at + 1 < argc)
             seconds = atol(argv[++at]);
+        else if (strcmp(argv[at], "-c") == 0 && at + 1 < argc)
+            run.chains_wanted = strtoul(argv[++at], NULL, 10);
         else if (strcmp(argv[at], "-s") == 0 && at + 1 < argc)
             run.stepping = strtoul(argv[++at], NULL, 10);
         else if (strcmp(argv[at], "-n") == 0 && at + 1 < argc)
             wanted = strtoul(argv[++at], NULL, 10);
     }
     if (at >= argc) {
-        fprintf(stderr, "usage: walk-truth [-v] [-u] [-p] [-s STEPS] [-t SECONDS] [-n SAMPLES] "
-                        "PROGRAM [ARGUMENT]...\n");
+        fprintf(stderr,
+                "usage: walk-truth [-v] [-u] [-p] [-c CHAINS] [-s STEPS] [-t SECONDS] [-n SAMPLES] "
+                "PROGRAM [ARGUMENT]...\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     run.stack = malloc(STACK_MAX);
-    struct child c = start(argv + at);
-    if (!run.stack || (!plain && !read_line(c.from, line, sizeof(line))))
+    struct child c = trace_start(argv + at);
+    if (!run.stack || (!plain && !trace_read_line(c.from, line, sizeof(line))))
         return 2;
     if (plain)
         sleep(1);
     else
-        say(c.to, "begin\n");
+        trace_say(c.to, "begin\n");
     if (!plain)
-        (void)read_line(c.from, line, sizeof(line));
+        (void)trace_read_line(c.from, line, sizeof(line));
     process_open(&run.process, c.pid);
     run.process.unstable_maps = unstable;
     run.deadline = seconds ? time(NULL) + seconds : 0;

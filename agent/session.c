@@ -525,6 +525,11 @@ const struct clp_fault *clp_session_fault(const struct clp_session *s)
     return &s->fault;
 }
 
+uint64_t clp_session_marked(const struct clp_session *s, enum clp_counter counter)
+{
+    return s->reader ? clp_reader_marked(s->reader, counter) : 0;
+}
+
 uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter)
 {
     return s->reader ? clp_reader_counter(s->reader, counter) : 0;

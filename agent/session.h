@@ -67,6 +67,8 @@ int clp_session_flush(struct clp_session *s, uint64_t flush_id) CLP_MUST_USE;
 void clp_session_bye(struct clp_session *s, bool detach);
 
 uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter);
+/* The same as of the last MARK: totals of exactly the samples in front of it. */
+uint64_t clp_session_marked(const struct clp_session *s, enum clp_counter counter);
 const char *clp_session_library_version(const struct clp_session *s); /* "" before HELLO */
 /* The target's root for reading its images; the session's. */
 int clp_session_root_fd(const struct clp_session *s);

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The counters are read when the MARK is seen: soon after it was written. */
 #define MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
 
 struct clp_target {
@@ -41,7 +40,8 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked)
                            .seq = t->seq,
                            .marked = marked};
     for (unsigned c = 0; c < CLP_CTR_COUNT; c++)
-        b.counters[c] = clp_session_counter(t->session, (enum clp_counter)c);
+        b.counters[c] = marked ? clp_session_marked(t->session, (enum clp_counter)c)
+                               : clp_session_counter(t->session, (enum clp_counter)c);
     t->start_ns = end_ns;
     t->mark_until_ns = 0;
     if (clp_build_finish(t->build, &b, &w.profile) < 0) {

@@ -290,6 +290,13 @@ uint64_t clp_reader_counter(const struct clp_reader *r, enum clp_counter counter
     return atomic_load_explicit(&r->header->counters[counter], memory_order_relaxed);
 }
 
+uint64_t clp_reader_marked(const struct clp_reader *r, enum clp_counter counter)
+{
+    if ((unsigned)counter >= CLP_CTR_COUNT)
+        return 0;
+    return atomic_load_explicit(&r->header->marked[counter], memory_order_relaxed);
+}
+
 uint64_t clp_reader_heartbeat_ns(const struct clp_reader *r)
 {
     return atomic_load_explicit(&r->header->heartbeat_ns, memory_order_relaxed);

@@ -60,6 +60,8 @@ const char *clp_reader_error(const struct clp_reader *r);
 
 /* The library's own words: foreign, for display and plausibility only. 0 beyond the table. */
 uint64_t clp_reader_counter(const struct clp_reader *r, enum clp_counter counter);
+/* The same as of the last MARK: totals that belong to the samples in front of it. */
+uint64_t clp_reader_marked(const struct clp_reader *r, enum clp_counter counter);
 uint64_t clp_reader_heartbeat_ns(const struct clp_reader *r);
 
 #endif

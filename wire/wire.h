@@ -58,14 +58,18 @@ struct clp_wire_header {
     _Atomic uint64_t tail; /* start of the first record not yet read; release */
     uint64_t reserved2[7];
 
-    _Atomic uint64_t counters[64]; /* indexed by enum clp_counter */
+    /* Written by the library; indexed by enum clp_counter. `marked` is what `counters` was at the
+     * last MARK: written in front of it and left alone until the reader asks for the next one. */
+    _Atomic uint64_t counters[64];
+    _Atomic uint64_t marked[64];
 };
-static_assert(sizeof(struct clp_wire_header) == 64 * 3 + 64 * 8, "drawn in docs/wire.md");
+static_assert(sizeof(struct clp_wire_header) == 64 * 3 + 64 * 8 * 2, "drawn in docs/wire.md");
 static_assert(sizeof(struct clp_wire_header) <= CLP_WIRE_HEADER_BYTES, "one page");
 static_assert(CLP_CTR_COUNT <= 64, "room for counters");
 static_assert(offsetof(struct clp_wire_header, head) == 64, "writer's cache line");
 static_assert(offsetof(struct clp_wire_header, tail) == 128, "reader's cache line");
 static_assert(offsetof(struct clp_wire_header, counters) == 192, "drawn in docs/wire.md");
+static_assert(offsetof(struct clp_wire_header, marked) == 704, "drawn in docs/wire.md");
 
 /* ---- records ------------------------------------------------------------------------------- */
 

@@ -323,6 +323,12 @@ void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_spec
         wait_for_room(f, e, special, cpu_ns, time_ns);
 }
 
+static void show(const struct clp_feed *f, _Atomic uint64_t *shared)
+{
+    for (unsigned i = 0; i < CLP_CTR_COUNT; i++)
+        atomic_store_explicit(&shared[i], f->counters[i], memory_order_relaxed);
+}
+
 bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns)
 {
     for (uint32_t i = 0; f->waiting_ns && i < f->slot_high; i++)
@@ -331,10 +337,15 @@ bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns)
     for (uint32_t i = SLOT_ENTRIES; f->waiting_ns && i < ENTRIES; i++)
         if (!settle(f, &f->threads[i]))
             return false;
-    struct clp_rec_mark mark = {.rec = {.size = sizeof(mark), .type = CLP_REC_MARK},
-                                .flush_id = flush_id,
-                                .time_ns = time_ns};
-    return clp_ring_write(&f->ring, &mark.rec) == 0;
+    struct clp_rec_mark *mark = clp_ring_reserve(&f->ring, sizeof(*mark));
+    if (!mark)
+        return false;
+    *mark = (struct clp_rec_mark){.rec = {.size = sizeof(*mark), .type = CLP_REC_MARK},
+                                  .flush_id = flush_id,
+                                  .time_ns = time_ns};
+    show(f, f->ring.header->marked);
+    clp_ring_commit(&f->ring);
+    return true;
 }
 
 /* ---- counters ---- */
@@ -357,7 +368,6 @@ void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uin
     c[CLP_CTR_LIBRARY_BYTES] = now->library_bytes;
     c[CLP_CTR_INTERVAL_NS] = now->interval_ns;
     struct clp_wire_header *h = f->ring.header;
-    for (unsigned i = 0; i < CLP_CTR_COUNT; i++)
-        atomic_store_explicit(&h->counters[i], c[i], memory_order_relaxed);
+    show(f, h->counters);
     atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_relaxed);
 }

@@ -54,7 +54,8 @@ void clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
 void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
                    uint64_t cpu_ns, uint64_t time_ns);
 
-/* Writes what waits for room, then the mark. true when both are in the ring; false: try later. */
+/* Writes what waits for room, then the mark with the counters as they are. true when both are in
+ * the ring; false: try later. */
 bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns);
 
 /* Counts a drop of a capture under its reason (CLP_CTR_DROP_*). */

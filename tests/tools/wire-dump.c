@@ -150,7 +150,7 @@ static bool run(struct clp_session *s, uint64_t until_ns)
 static void print_counters(const struct clp_session *s)
 {
     for (unsigned i = 0; i < CLP_CTR_COUNT; i++)
-        printf("counter %s %" PRIu64 " %s\n", clp_counter_info(i)->name, clp_session_counter(s, i),
+        printf("counter %s %" PRIu64 " %s\n", clp_counter_info(i)->name, clp_session_marked(s, i),
                clp_counter_info(i)->unit);
     printf("sum of samples %" PRIu64 "\n", seen.cpu_ns);
 }

@@ -211,6 +211,7 @@ static void take(struct loop_reader *r, const struct clp_reader_record *rec)
     case CLP_REC_MARK:
         r->mark_id = rec->mark.rec->flush_id;
         r->mark_ns = rec->mark.rec->time_ns;
+        r->total_at_mark_ns = loop_reader_total(r);
         break;
     default:
         breaks(r, "an unknown record");

@@ -34,6 +34,7 @@ struct loop_reader {
     char image_path[64][256]; /* of the first ids */
     struct loop_reader_thread threads[LOOP_READER_THREADS];
     uint64_t records, mark_id, mark_ns, last_time_ns;
+    uint64_t total_at_mark_ns; /* all values in front of the last mark */
     uint64_t managed_frames, native_frames;
     const char *broken; /* the first promise that was broken, or NULL */
     /* For tests that look at stacks. */

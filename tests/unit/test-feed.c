@@ -338,10 +338,12 @@ static void test_threads_without_a_slot(void **state)
     clp_feed_time(&f->feed, &process, CLP_SPECIAL_SHORT_LIVED, 50, 1);
     read_all(f);
     assert_true(clp_feed_mark(&f->feed, 1, 2));
+    clp_feed_time(&f->feed, &process, CLP_SPECIAL_SHORT_LIVED, 7, 1);
     read_all(f);
-    assert_int_equal(f->by_thread[1], 90);
+    assert_int_equal(f->by_thread[1], 97);
+    assert_int_equal(clp_reader_marked(f->reader, CLP_CTR_SHORT_LIVED_CPU_NS), 90);
     assert_int_equal(f->last_frame, clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_SHORT_LIVED, 0));
-    assert_int_equal(f->feed.counters[CLP_CTR_SHORT_LIVED_CPU_NS], 90);
+    assert_int_equal(f->feed.counters[CLP_CTR_SHORT_LIVED_CPU_NS], 97);
     assert_int_equal(f->feed.slot_high, 0);
 }
 

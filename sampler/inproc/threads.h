@@ -2,8 +2,8 @@
  *
  * Managed threads are told by callbacks, the runtime's own and foreign threads are found in
  * /proc/self/task.  All functions run on the loop thread unless marked.  Accounting: `accounted_ns`
- * is the part of a thread's CPU clock that has been emitted to the readers; the sum over all threads
- * plus [short-lived threads] equals the process clock. */
+ * is the part of a thread's CPU clock that has been emitted to the readers; the sum over all
+ * threads plus [short-lived threads] equals the process clock. */
 #ifndef CLP_SAMPLER_INPROC_THREADS_H
 #define CLP_SAMPLER_INPROC_THREADS_H
 
@@ -26,8 +26,8 @@ struct clp_thread {
 };
 
 /* What a scan or an accounting step finds; implemented by the loop (readers.c), which turns it into
- * wire samples. `special` NONE means: weight for the stack of the thread's last sample (only used for
- * threads that had one). Which special stands for which time is said in docs/capture.md. */
+ * wire samples. `special` NONE means: weight for the stack of the thread's last sample (only used
+ * for threads that had one). Which special stands for which time is said in docs/capture.md. */
 struct clp_threads_sink {
     void *user;
     void (*time)(void *user, const struct clp_thread *t, enum clp_special special, uint64_t cpu_ns,
@@ -37,34 +37,36 @@ struct clp_threads_sink {
 /* After clp_capture_init, with at most its max_threads. `sink` is copied. Idempotent. */
 int clp_threads_init(uint32_t max_threads, const struct clp_threads_sink *sink) CLP_MUST_USE;
 
-/* From runtime callbacks, any thread. Never block beyond a leaf lock; no runtime call inside. Harmless
- * before the init and in a forked child. */
-void clp_threads_assigned(uint64_t clr_thread, int32_t tid); /* on the thread itself, or at enumeration */
+/* From runtime callbacks, any thread. Never block beyond a leaf lock; no runtime call inside.
+ * Harmless before the init and in a forked child. */
+void clp_threads_assigned(uint64_t clr_thread,
+                          int32_t tid); /* on the thread itself, or at enumeration */
 /* After its return no handler reads the Thread object any more. */
 void clp_threads_destroyed(uint64_t clr_thread);
 /* NULL or 0 units: the name is taken away, the kernel's comes back. May come before `assigned`. */
 void clp_threads_named(uint64_t clr_thread, const uint16_t *utf16, size_t units);
 
-/* Sampling on: timers for active threads with this mean interval, baseline of all clocks = now. Called
- * again while on it only changes the two settings. The caller enables the capture before it
- * (clp_capture_enable) and installs the signal; without timers (clp_probe_result) it still accounts.
- * Off: all timers deleted; flush first. */
+/* Sampling on: timers for active threads with this mean interval, baseline of all clocks = now.
+ * Called again while on it only changes the two settings. The caller enables the capture before it
+ * (clp_capture_enable) and installs the signal; without timers (clp_probe_result) it still
+ * accounts. Off: all timers deleted; flush first. */
 void clp_threads_start(uint64_t interval_ns, bool native_stacks);
 void clp_threads_stop(void);
 
-/* One pass over /proc/self/task: new and ended threads, clocks, timers within the budget of the signal
- * quota, CPU of threads without timers, [short-lived threads]. Returns ns until the next pass is due.
- * Drain the capture ring before it: an ended thread's captures are accepted until the next pass. */
+/* One pass over /proc/self/task: new and ended threads, clocks, timers within the budget of the
+ * signal quota, CPU of threads without timers, [short-lived threads]. Returns ns until the next
+ * pass is due. Drain the capture ring before it: an ended thread's captures are accepted until the
+ * next pass. */
 uint64_t clp_threads_scan(uint64_t now_ns);
 
 /* CPU time since the last sample of the capture's thread, split: *ret_value for its stack; the part
- * beyond three intervals goes to the sink as SIGNALS_BLOCKED if the thread kept the signal blocked. NULL when the thread is unknown
- * (slot reused). Also teaches the stack bounds for CLP_CAPTURE_NO_BOUNDS (then *ret_value = 0: not a
- * sample, the time stays with the next one). */
+ * beyond three intervals goes to the sink as SIGNALS_BLOCKED if the thread kept the signal blocked.
+ * NULL when the thread is unknown (slot reused). Also teaches the stack bounds for
+ * CLP_CAPTURE_NO_BOUNDS (then *ret_value = 0: not a sample, the time stays with the next one). */
 struct clp_thread *clp_threads_account(const struct clp_capture *c, uint64_t *ret_value);
 
-/* Emits what every thread has used since its last sample, so that all sums equal the clocks now. Drain
- * the capture ring before it. */
+/* Emits what every thread has used since its last sample, so that all sums equal the clocks now.
+ * Drain the capture ring before it. */
 void clp_threads_flush(uint64_t now_ns);
 
 struct clp_thread *clp_threads_by_slot(uint32_t slot); /* NULL when the slot is free */

@@ -97,7 +97,7 @@ static size_t absent_place(uint64_t ip)
 static bool is_absent(uint64_t ip)
 {
     size_t at = absent_place(ip);
-    return absent[at].ip == ip && absent[at].version == clp_code_table_version();
+    return absent[at].ip == ip && absent[at].version == clp_code_table_version(ip);
 }
 
 /* `version` is from before the search. */
@@ -153,7 +153,7 @@ bool clp_bodies_find(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
     uint64_t base;
     if (is_absent(ip))
         return false;
-    uint32_t version = clp_code_table_version();
+    uint32_t version = clp_code_table_version(ip);
     if (find_in_table(ip, time_ns, ret))
         return true;
     switch (clp_pe_images_find(ip, &base, &f)) {

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #define CACHE_ENTRIES 1024u
+#define VERSIONS 256u
+#define REGION_BITS 22u
 #define FORGET_STEPS 32u /* bodies forgotten for each that dies: bounds the time under the lock */
 
 enum { BIT_OSR = 1, BIT_FUNCLET = 2, BIT_EXACT = 4 };
@@ -23,7 +25,9 @@ struct cache_entry {
 static struct clp_slots bodies, wire_bodies;
 static struct clp_code_index live;
 static struct cache_entry cache[CACHE_ENTRIES];
-static _Atomic uint32_t version;
+
+/* One for each 4 MB, many to one: code that is compiled leaves what is known of libraries valid. */
+static _Atomic uint32_t versions[VERSIONS];
 
 int clp_code_bodies_init(void)
 {
@@ -144,7 +148,7 @@ uint32_t clp_code_table_body_add_locked(uint32_t method, uint64_t start, uint32_
                                                             .code_bytes = code_bytes,
                                                             .state = state};
     m->first_body = number;
-    clp_code_table_changed_locked();
+    clp_code_table_changed_locked(start, start + code_bytes);
     if (clp_code_index_add(&live, start, number) < 0) {
         bodies.refused++;
         forget_body(number);
@@ -232,14 +236,17 @@ bool clp_code_table_covered_locked(uint64_t ip)
     return ip - b->start < b->code_bytes;
 }
 
-uint32_t clp_code_table_version(void)
+uint32_t clp_code_table_version(uint64_t ip)
 {
-    return atomic_load_explicit(&version, memory_order_acquire);
+    return atomic_load_explicit(&versions[(ip >> REGION_BITS) % VERSIONS], memory_order_acquire);
 }
 
-void clp_code_table_changed_locked(void)
+void clp_code_table_changed_locked(uint64_t start, uint64_t end)
 {
-    atomic_fetch_add_explicit(&version, 1, memory_order_release);
+    uint64_t first = start >> REGION_BITS, last = (end - 1) >> REGION_BITS;
+    last = CLP_MIN(last, first + VERSIONS - 1);
+    for (uint64_t region = first; region <= last; region++)
+        atomic_fetch_add_explicit(&versions[region % VERSIONS], 1, memory_order_release);
 }
 
 /* ---- the wire, counts -------------------------------------------------------------------- */

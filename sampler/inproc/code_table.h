@@ -105,10 +105,11 @@ bool clp_code_table_body_known_locked(uint32_t method, uint64_t start);
 uint32_t clp_code_table_find_locked(uint64_t ip, uint64_t time_ns);
 /* Whether any body that is kept covers `ip`, at whatever time. */
 bool clp_code_table_covered_locked(uint64_t ip);
-/* Changes whenever an address may be covered that was not: what is absent stays so until then.
- * Without the lock. */
-uint32_t clp_code_table_version(void);
-void clp_code_table_changed_locked(void);
+/* Changes whenever an address near `ip` may be covered that was not: what is absent stays so until
+ * then. Without the lock. */
+uint32_t clp_code_table_version(uint64_t ip);
+/* Something covers [start, end) now. */
+void clp_code_table_changed_locked(uint64_t start, uint64_t end);
 
 /* ---- the wire's numbers, given out on first use; 0 at the ceiling ---- */
 

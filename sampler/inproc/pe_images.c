@@ -89,7 +89,7 @@ void clp_pe_images_add_locked(uint64_t base, uint64_t end, struct clp_string *pa
     memmove(&images[at + 1], &images[at], (count - at) * sizeof(*images));
     images[at] = (struct pe_image){.base = base, .end = end, .path = clp_strings_again(path)};
     count++;
-    clp_code_table_changed_locked();
+    clp_code_table_changed_locked(base, end);
 }
 
 void clp_pe_images_remove_locked(uint64_t base)

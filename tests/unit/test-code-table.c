@@ -253,6 +253,26 @@ static void wire_numbers_are_not_used_again(void **state)
     assert_int_not_equal(clp_code_table_body_wire_id_locked(b), id);
 }
 
+/* Who remembers that an address is not covered has to learn when it may be. */
+static void the_version_changes_where_code_comes(void **state)
+{
+    (void)state;
+    uint64_t heap = 0x7f0010000000, library = 0x7f5500001000;
+    uint32_t of_heap = clp_code_table_version(heap), of_library = clp_code_table_version(library);
+    uint32_t m = method(8, 0);
+    assert_false(clp_code_table_covered_locked(heap + 0x100));
+    assert_int_not_equal(body(m, heap, 0x200, 10), 0);
+    assert_int_not_equal(clp_code_table_version(heap + 0x100), of_heap);
+    assert_int_equal(clp_code_table_version(library), of_library);
+    assert_true(clp_code_table_covered_locked(heap + 0x100));
+    clp_code_table_method_kill_locked(m, 20);
+    assert_true(clp_code_table_covered_locked(heap + 0x100)); /* for samples before */
+    assert_false(clp_code_table_covered_locked(heap + 0x200));
+    clp_code_table_changed_locked(library - 0x1000, library + (20u << 20));
+    assert_int_not_equal(clp_code_table_version(library), of_library);
+    assert_int_not_equal(clp_code_table_version(library + (19u << 20)), 0);
+}
+
 /* Modules 10 and 12 may unload; an unsure method may belong to those that were there before it. */
 static void unsure_methods_are_suspect_after_an_unload(void **state)
 {
@@ -327,13 +347,21 @@ static void twenty_thousand_methods_fit(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(finds_methods_by_function),         TEST(finds_bodies_by_address_and_time),
-        TEST(the_dead_are_found_for_their_time), TEST(the_dead_may_lie_inside_one_another),
-        TEST(younger_code_ends_what_lay_there),  TEST(the_same_body_is_added_once),
-        TEST(all_of_a_module_dies_with_it),      TEST(memory_does_not_grow_with_churn),
-        TEST(the_graveyard_has_a_ceiling),       TEST(wire_numbers_come_on_first_use_and_stay),
-        TEST(wire_numbers_are_not_used_again),   TEST(unsure_methods_are_suspect_after_an_unload),
-        TEST(frames_survive_their_packing),      TEST(twenty_thousand_methods_fit),
+        TEST(finds_methods_by_function),
+        TEST(finds_bodies_by_address_and_time),
+        TEST(the_dead_are_found_for_their_time),
+        TEST(the_dead_may_lie_inside_one_another),
+        TEST(younger_code_ends_what_lay_there),
+        TEST(the_same_body_is_added_once),
+        TEST(all_of_a_module_dies_with_it),
+        TEST(memory_does_not_grow_with_churn),
+        TEST(the_graveyard_has_a_ceiling),
+        TEST(wire_numbers_come_on_first_use_and_stay),
+        TEST(wire_numbers_are_not_used_again),
+        TEST(the_version_changes_where_code_comes),
+        TEST(unsure_methods_are_suspect_after_an_unload),
+        TEST(frames_survive_their_packing),
+        TEST(twenty_thousand_methods_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

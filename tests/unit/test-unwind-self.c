@@ -155,7 +155,7 @@ static void on_timer(int sig, siginfo_t *info, void *context)
 
 /* ---- work with many kinds of frames ---- */
 
-#define OPAQUE __attribute__((noinline, noclone))
+#define OPAQUE __attribute__((noinline))
 static volatile uint64_t sink;
 
 OPAQUE static uint64_t leaf(uint64_t x)

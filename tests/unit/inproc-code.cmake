@@ -12,3 +12,9 @@ clp_unit_test(test-pe-images SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-pe-images.c 
   ${inproc}/maps.c ${inproc}/self_memory.c USES clp_inproc_code clp_unwind clp_core)
 find_package(Threads REQUIRED)
 target_link_libraries(test-gate PRIVATE Threads::Threads)
+
+if(TARGET clrpulse_lib)
+  add_test(NAME library-interface
+    COMMAND ${CMAKE_CURRENT_LIST_DIR}/check-library $<TARGET_FILE:clrpulse_lib>)
+  set_tests_properties(library-interface PROPERTIES LABELS unit TIMEOUT 60)
+endif()

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +30,7 @@ struct clp_session {
     enum clp_session_state state;
     struct clp_fault fault;
     struct clp_session_config config;
+    char library[PATH_MAX];   /* config.library: a second attach wants it as well */
     struct clp_dotnet target; /* its temp_fd and root_fd are ours */
     int process_fd;           /* pidfd; -1 where the kernel has none */
 
@@ -38,6 +40,7 @@ struct clp_session {
     struct clp_ipc_call call;
     bool asked;    /* the call is open */
     bool answered; /* the runtime has said yes */
+    bool again;    /* this is the second attach, which the library wished */
     uint64_t attach_until_ns, retry_at_ns;
 
     int peer_fd; /* the library, or a visitor that has not shown its nonce */
@@ -91,6 +94,8 @@ static bool has_exited(const struct clp_session *s)
 }
 
 /* ---- attach -------------------------------------------------------------------------------- */
+
+static int begin_attach(struct clp_session *s, struct clp_fault *fault);
 
 static int ask_runtime(struct clp_session *s)
 {
@@ -250,8 +255,31 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
         welcome(s);
 }
 
+/* The library asked for a second attach. What the first one made is given back. */
+static void attach_again(struct clp_session *s)
+{
+    close_attach(s);
+    clp_cleanup_fd(&s->peer_fd);
+    s->peer_fd = -1;
+    s->reader = clp_reader_free(s->reader);
+    if (s->memory)
+        (void)munmap(s->memory, s->memory_bytes);
+    s->memory = NULL;
+    s->again = true;
+    s->answered = false;
+    s->retry_at_ns = 0;
+    s->state = CLP_SESSION_ATTACHING;
+    int r = begin_attach(s, &s->fault);
+    if (r < 0)
+        fail(s, r);
+}
+
 static void take_refusal(struct clp_session *s, const struct clp_msg_refused *m)
 {
+    if (m->msg.flags & CLP_REFUSED_AGAIN && !s->again) {
+        attach_again(s);
+        return;
+    }
     char reason[sizeof(m->reason) * 3];
     struct clp_text t = clp_text_in(reason, sizeof(reason));
     clp_text_utf8_clean(&t, m->reason, strnlen(m->reason, sizeof(m->reason)));
@@ -453,6 +481,8 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
     if (!s)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
     s->config = *config;
+    snprintf(s->library, sizeof(s->library), "%s", config->library);
+    s->config.library = s->library;
     if (!s->config.ring_bytes)
         s->config.ring_bytes = CLP_SESSION_RING_BYTES;
     if (!s->config.attach_ns)

@@ -162,6 +162,8 @@ enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
     enum clp_session_state state = clp_session_step(t->session, now_ns);
     if (state == CLP_SESSION_LIVE && t->start_ns == 0)
         t->start_ns = now_ns;
+    if (state == CLP_SESSION_ATTACHING)
+        t->start_ns = 0; /* again: nothing had been taken before */
     if (state == CLP_SESSION_LIVE)
         state = clp_session_drain(t->session);
     if (state == CLP_SESSION_LIVE && t->mark_until_ns && now_ns >= t->mark_until_ns)

@@ -250,11 +250,14 @@ static enum clp_session_state close_window(struct recording *r)
 static int run(struct recording *r, struct clp_fault *f)
 {
     uint64_t whole_ns = r->cli->duration_ns ? r->cli->duration_ns : DURATION_NS;
-    enum clp_session_state s = attach(r);
+    enum clp_session_state s = CLP_SESSION_ATTACHING;
+    while (s == CLP_SESSION_ATTACHING && !r->interrupted) {
+        s = attach(r);
+        if (s == CLP_SESSION_LIVE)
+            s = collect(r, whole_ns); /* the library may ask for a second attach */
+    }
     if (s == CLP_SESSION_ATTACHING)
         return clp_fault_set(f, -EINTR, "interrupted before the recording began");
-    if (s == CLP_SESSION_LIVE)
-        s = collect(r, whole_ns);
     if (s == CLP_SESSION_LIVE)
         s = close_window(r);
     if (s == CLP_SESSION_LIVE)

@@ -171,7 +171,8 @@ struct clr_info_slots {
                                     uint32_t cap, uint32_t *ret_len, uint16_t *name,
                                     clr_assembly_id *ret_assembly, uint32_t *ret_flags); /* 70 */
     clr_hresult (*enum_threads)(struct clr_info *self, struct clr_enum **ret);           /* 71 */
-    void *unused_72[7];
+    clr_hresult (*initialize_current_thread)(struct clr_info *self);                     /* 72 */
+    void *unused_73[6];
     clr_hresult (*enum_jitted_functions2)(struct clr_info *self, struct clr_enum **ret); /* 79 */
     void *unused_80[2];
     clr_hresult (*set_event_mask2)(struct clr_info *self, uint32_t low, uint32_t high); /* 82 */
@@ -211,6 +212,7 @@ CLR_SLOT(clr_info_slots, enum_modules, 66);
 CLR_SLOT(clr_info_slots, get_runtime_information, 67);
 CLR_SLOT(clr_info_slots, get_module_info2, 70);
 CLR_SLOT(clr_info_slots, enum_threads, 71);
+CLR_SLOT(clr_info_slots, initialize_current_thread, 72);
 CLR_SLOT(clr_info_slots, enum_jitted_functions2, 79);
 CLR_SLOT(clr_info_slots, set_event_mask2, 82);
 CLR_SLOT(clr_info_slots, get_function_from_ip3, 88);

@@ -21,6 +21,7 @@
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
 #define PUBLISH_NS (50 * CLP_NSEC_PER_MSEC)
 #define HURRY_NS (2 * CLP_NSEC_PER_MSEC) /* a hand-shake or a mark is under way */
+#define READY_NS CLP_NSEC_PER_SEC        /* from an attach to the runtime's word that it is done */
 #define DRAIN_MAX 8192u /* captures a round: more than the ring holds small ones of */
 #define RING_BASE_BYTES (512u << 10)
 #define RING_CPU_BYTES (64u << 10)
@@ -30,6 +31,7 @@
 static struct {
     struct clp_loop_runtime runtime;
     bool ready, enumerated;
+    uint64_t ready_due_ns;
     bool sampling;
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
@@ -300,6 +302,7 @@ void clp_engine_begin(const struct clp_loop_runtime *runtime, bool own_descripto
     uint64_t slowdowns = E.budget.slowdowns, pass = E.pass;
     memset(&E, 0, sizeof(E));
     E.runtime = *runtime;
+    E.ready_due_ns = runtime->attaching ? clp_clock_monotonic_ns() + READY_NS : UINT64_MAX;
     E.budget.slowdowns = slowdowns;
     E.pass = pass;
     clp_links_init(&self);
@@ -336,6 +339,14 @@ static void sample_round(uint64_t now_ns)
         apply_interval();
 }
 
+/* The runtime does not call us (registered.h). */
+static void send_readers_back(void)
+{
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (clp_links_at(i)->state == CLP_LINK_WELCOMED)
+            clp_link_ask_again(clp_links_at(i));
+}
+
 uint64_t clp_engine_round(void)
 {
     struct clp_links_news news = {0};
@@ -347,6 +358,8 @@ uint64_t clp_engine_round(void)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
     if (E.ready && (news.settings_changed || waiting))
         reorder();
+    if (waiting && !E.ready && now >= E.ready_due_ns)
+        send_readers_back();
     if (E.sampling)
         sample_round(now);
     else

@@ -8,6 +8,7 @@
 #include "sampler/inproc/code_events.h"
 #include "sampler/inproc/enumerate.h"
 #include "sampler/inproc/hooks.h"
+#include "sampler/inproc/registered.h"
 #include "sampler/inproc/runtime.h"
 #include "sampler/inproc/threads.h"
 #include "wire/clsid.h"
@@ -214,6 +215,7 @@ static clr_hresult on_thread_assigned(void *self, clr_thread_id thread, uint32_t
 {
     (void)self;
     KEEP_ERRNO;
+    clp_registered_heard((int32_t)tid);
     if (clp_runtime_active())
         clp_threads_assigned(thread, (int32_t)tid);
     return CLR_S_OK;
@@ -266,9 +268,31 @@ static const struct callback_slots callback_slots = {
 #undef CLR_CALLBACK
 };
 
-static struct {
+struct callback_object {
     const struct callback_slots *slots;
-} callback_object = {&callback_slots};
+};
+static struct callback_object callback_object = {&callback_slots};
+
+/* What an attach gets while the library is active: it only brings a reader. If it has to stay
+ * (registered.h), nothing may arrive twice. */
+static struct callback_slots stand_in_slots;
+static struct callback_object stand_in_object = {&stand_in_slots};
+
+/* One attach at a time: the runtime's diagnostics server has one thread. */
+static struct callback_object *stand_in(void)
+{
+    slot *each = (slot *)&stand_in_slots;
+    for (size_t i = 0; i < sizeof(stand_in_slots) / sizeof(slot); i++)
+        each[i] = (slot)ignored;
+    stand_in_slots.QueryInterface = callback_slots.QueryInterface;
+    stand_in_slots.AddRef = callback_slots.AddRef;
+    stand_in_slots.Release = callback_slots.Release;
+    stand_in_slots.Initialize = callback_slots.Initialize;
+    stand_in_slots.InitializeForAttach = callback_slots.InitializeForAttach;
+    stand_in_slots.ProfilerAttachComplete = callback_slots.ProfilerAttachComplete;
+    stand_in_slots.LoadAsNotificationOnly = callback_slots.LoadAsNotificationOnly;
+    return &stand_in_object;
+}
 
 /* ---- the class factory --------------------------------------------------------------------- */
 
@@ -286,7 +310,8 @@ static clr_hresult factory_create(void *self, void *outer, const struct clr_guid
     (void)self;
     if (outer)
         return CLR_CLASS_E_NOAGGREGATION;
-    return callback_query_interface((struct clr_object *)&callback_object, iid, ret);
+    struct callback_object *object = clp_runtime_active() ? stand_in() : &callback_object;
+    return callback_query_interface((struct clr_object *)object, iid, ret);
 }
 
 struct factory_slots {

@@ -5,12 +5,15 @@
 #include "base/core/core.h"
 #include "wire/wire.h"
 
+#include <stdbool.h>
+
 /* What the loop asks of the CLR side (entry.c); plain functions so that tests can run the loop
  * without a runtime. */
 struct clp_loop_runtime {
     void (*enumerate)(void);      /* existing threads, modules, bodies; once, on the loop thread */
     void (*request_detach)(void); /* RequestProfilerDetach */
     uint16_t major, minor, patch;
+    bool attaching; /* clp_loop_runtime_ready is due at once, not only when the program starts */
 };
 
 /* Starts the thread (all signals blocked, name "clrpulse", its own fd table where

@@ -5,6 +5,7 @@
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/loop.h"
+#include "sampler/inproc/registered.h"
 #include "sampler/inproc/probe.h"
 #include "wire/clsid.h"
 #include "wire/wire.h"
@@ -78,11 +79,12 @@ static bool data_is_valid(const struct clp_attach_data *d)
            d->socket_path[0] != '\0';
 }
 
-/* Loop thread: the last reader left and asked for it. */
+/* Loop thread: the last reader left and asked for it. Where the runtime has forgotten us there is
+ * nothing to detach from: the library stays, idle, for the next reader. */
 static void request_detach(void)
 {
     struct clr_info *info = clp_runtime_info();
-    if (!info || !move(STATE_ACTIVE, STATE_LEAVING))
+    if (!info || !clp_registered(info) || !move(STATE_ACTIVE, STATE_LEAVING))
         return;
     atomic_store(&usable, NULL);
     if (CLR_OK(info->slots->request_profiler_detach(info, DETACH_HINT_MS)))
@@ -93,7 +95,9 @@ static void request_detach(void)
 
 static struct clp_loop_runtime describe(struct clr_info *info)
 {
-    struct clp_loop_runtime r = {.enumerate = clp_enumerate, .request_detach = request_detach};
+    struct clp_loop_runtime r = {.enumerate = clp_enumerate,
+                                 .request_detach = request_detach,
+                                 .attaching = !atomic_load(&awaits_first_method)};
     (void)info->slots->get_runtime_information(info, NULL, NULL, &r.major, &r.minor, &r.patch, NULL,
                                                0, NULL, NULL);
     return r;
@@ -152,14 +156,29 @@ static clr_hresult activate(struct clr_object *object, const struct clp_attach_d
     return hr;
 }
 
+/* The second instance (entry.c: a stand-in without callbacks) stays registered where the runtime
+ * has forgotten the first: its place in the count brings the callbacks of both back. */
+static clr_hresult join(struct clr_object *object, const struct clp_attach_data *data)
+{
+    struct clr_info *mine = clp_runtime_info();
+    bool forgotten = mine && !clp_registered(mine);
+    struct clr_info *its = forgotten ? ask_interface(object) : NULL;
+    if (clp_loop_add_reader(data) < 0)
+        return CLP_ATTACH_NO_MEMORY;
+    if (!its)
+        return CLP_ATTACH_JOINED;
+    /* Any mask makes the runtime add up what all profilers want. */
+    clr_hresult hr = its->slots->set_event_mask2(its, CLR_MONITOR_THREADS, 0);
+    release(its);
+    return CLR_OK(hr) ? CLR_S_OK : CLP_ATTACH_JOINED;
+}
+
 static clr_hresult activate_once(struct clr_object *object, const struct clp_attach_data *data)
 {
     if (!move(STATE_DORMANT, STATE_STARTING)) {
         if (!clp_runtime_active())
             return CLP_ATTACH_LEAVING;
-        if (!data)
-            return CLP_ATTACH_JOINED;
-        return clp_loop_add_reader(data) < 0 ? CLP_ATTACH_NO_MEMORY : CLP_ATTACH_JOINED;
+        return data ? join(object, data) : CLP_ATTACH_JOINED;
     }
     clr_hresult hr = activate(object, data);
     atomic_store(&state, CLR_OK(hr) ? STATE_ACTIVE : STATE_DORMANT);

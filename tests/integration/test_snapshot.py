@@ -17,20 +17,30 @@ SECONDS_MAX = 100
 
 # A method for each kind of stack that the program throws in.
 KINDS = (
-    "GenericThrows.Run", "LinqThrows.Run", "JsonThrows.Run", "JsonThrows+Curious.get_Source",
-    "RegexThrows.Run", "AsyncThrows.Run", "AsyncThrows+<Inner>", "AsyncThrows+<Values>",
-    "DynamicThrows.Run", "DispatchThrows.Run", "ReflectionThrows.Run", "QsortThrows.Run",
-    "FuncletThrows.InCatch", "FuncletThrows.InFinally", "FuncletThrows.InFilter",
-    "FuncletThrows.Accept", "FuncletThrows.Refuse", "OsrThrows.Calls", "OsrThrows.Handles",
-    "OsrThrows.Large", "FrameThrows.Stackalloc", "FrameThrows.Frames", "FrameThrows.Recursion",
-    "RuntimeThrows.Hardware", "RuntimeThrows.InHandler", "RuntimeThrows.Helpers")
+    "GenericThrows.Run", "LinqThrows.Run", "RegexThrows.Run", "AsyncThrows.Run",
+    "AsyncThrows+<Inner>", "AsyncThrows+<Values>", "DynamicThrows.Run", "DispatchThrows.Run",
+    "QsortThrows.Run", "FuncletThrows.InCatch", "FuncletThrows.InFinally", "OsrThrows.Calls",
+    "OsrThrows.Handles", "OsrThrows.Large", "FrameThrows.Stackalloc", "FrameThrows.Frames",
+    "FrameThrows.Recursion", "RuntimeThrows.Hardware", "RuntimeThrows.InHandler",
+    "RuntimeThrows.Helpers")
+FILTER_KINDS = (
+    "JsonThrows.Run", "JsonThrows+Curious.get_Source", "ReflectionThrows.Run",
+    "FuncletThrows.InFilter", "FuncletThrows.Accept", "FuncletThrows.Refuse", "OsrThrows.Accepts",
+    "RuntimeThrows.InFilter")
+
+
+def filters_survive(gc_rate):
+    """.NET 9 and 10 hand a filter a stale exception when a collection comes while they tell a
+    profiler of the filter (dotnet/runtime issue 132462): the process dies of its own, and only
+    because exceptions are watched, which the shipped library does not ask for."""
+    return not gc_rate or harness.framework() == "net8.0"
 
 
 class Report:
     """What the test build writes: each of the first differences, and the totals so far."""
 
-    def __init__(self, path):
-        self.path = path
+    def __init__(self, path, kinds):
+        self.path, self.kinds = path, kinds
 
     def lines(self):
         if not os.path.exists(self.path):
@@ -49,7 +59,7 @@ class Report:
         totals = self.totals()
         methods = totals["methods"] if totals else {}
         return {kind: sum(count for name, count in methods.items()
-                          if name.startswith(f"ClpTarget.{kind}")) for kind in KINDS}
+                          if name.startswith(f"ClpTarget.{kind}")) for kind in self.kinds}
 
     def is_enough(self):
         totals = self.totals()
@@ -59,11 +69,12 @@ class Report:
 
 class TestSnapshot(Case):
     def run_until_enough(self, gc_rate, env, amid):
-        options = ("--gc-rate", gc_rate) if gc_rate else ()
-        target = self.target("throws", "--threads", 4, *options,
-                             env={"CLP_TEST_VERIFY_OUT": "snapshots", **(env or {})})
+        filters = filters_survive(gc_rate)
+        target = self.target("throws", "--threads", 4, "--gc-rate", gc_rate,
+                             "--filters", int(filters), env={"CLP_TEST_VERIFY_OUT": "snapshots", **(env or {})})
         self.assertEqual(target.ready["server_gc"], env is self.SERVER, target.ready)
-        report = Report(os.path.join(target.directory, "snapshots"))
+        report = Report(os.path.join(target.directory, "snapshots"),
+                        KINDS + FILTER_KINDS if filters else KINDS)
         if amid:
             target.begin()
             time.sleep(0.5)

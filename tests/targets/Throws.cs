@@ -8,38 +8,43 @@ namespace ClpTarget;
 // debugger, a profiler) sees each stack at the moment of the throw.
 //   --only KIND,...  some kinds
 //   --threads N      so many threads, each with its share of the kinds; else one for each kind
+//   --filters 0      without the kinds that run exception filters, their own or the framework's
 internal sealed class ThrowsMode : Mode
 {
     private readonly Crew crew = new();
     private readonly List<(string Name, Func<Worker, ulong> Step)> kinds = new();
     private readonly string only;
     private readonly int threads;
+    private readonly bool filters;
 
     public ThrowsMode(Options options)
     {
         only = options.Text("only", "");
         threads = options.Count("threads", 0);
+        filters = options.Count("filters", 1) != 0;
     }
 
     public override void Prepare()
     {
         Add("generics", GenericThrows.Run);
         Add("linq", LinqThrows.Run);
-        Add("json", JsonThrows.Run);
+        Add("json", JsonThrows.Run, hasFilters: true);
         Add("regex", RegexThrows.Run);
         Add("async", AsyncThrows.Run);
         Add("dynamic", DynamicThrows.Run);
         Add("dispatch", DispatchThrows.Run);
-        Add("reflection", ReflectionThrows.Run);
+        Add("reflection", ReflectionThrows.Run, hasFilters: true);
         Add("qsort", QsortThrows.Run);
         Add("catch", FuncletThrows.InCatch);
         Add("finally", FuncletThrows.InFinally);
-        Add("filter", FuncletThrows.InFilter);
+        Add("filter", FuncletThrows.InFilter, hasFilters: true);
         Add("osr", OsrThrows.Run);
+        Add("osr-filter", OsrThrows.RunFilters, hasFilters: true);
         Add("stackalloc", FrameThrows.Stackalloc);
         Add("frames", FrameThrows.Frames);
         Add("recursion", FrameThrows.Recursion);
         Add("hardware", RuntimeThrows.Hardware);
+        Add("hardware-filter", RuntimeThrows.HardwareInFilter, hasFilters: true);
         Add("helpers", RuntimeThrows.Helpers);
         int count = threads > 0 ? Math.Min(threads, kinds.Count) : kinds.Count;
         for (int i = 0; i < count; i++)
@@ -49,9 +54,10 @@ internal sealed class ThrowsMode : Mode
         }
     }
 
-    private void Add(string name, Func<Worker, ulong> step)
+    private void Add(string name, Func<Worker, ulong> step, bool hasFilters = false)
     {
-        if (only == "" || $",{only},".Contains($",{name},", StringComparison.Ordinal))
+        bool named = only == "" || $",{only},".Contains($",{name},", StringComparison.Ordinal);
+        if (named && (filters || !hasFilters))
             kinds.Add((name, step));
     }
 

@@ -12,7 +12,8 @@ internal static class FuncletThrows
 {
     [MethodImpl(MethodImplOptions.NoInlining)]
     public static ulong InCatch(Worker worker) =>
-        FromCatch(1) + Nested(4) + Rethrow(2) + Thrower.Catch(n => CatchAndGoOn(n) + 1, 3);
+        FromCatch(1) + Nested(4) + Thrower.Catch(n => RethrowInner(n) + 1, 2)
+        + Thrower.Catch(n => CatchAndGoOn(n) + 1, 3);
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static ulong FromCatch(int n)
@@ -87,7 +88,7 @@ internal static class FuncletThrows
             {
                 Thrower.Frameless(n + i);
             }
-            catch (Thrown e) when (e.Value >= 0)
+            catch (Thrown e)
             {
                 caught += e.Value;
             }
@@ -179,7 +180,8 @@ internal static class FuncletThrows
     }
 
     [MethodImpl(MethodImplOptions.NoInlining)]
-    public static ulong InFilter(Worker worker) => Filtered(1) + Filtered(2) + FilterInHandler(3);
+    public static ulong InFilter(Worker worker) =>
+        Filtered(1) + Filtered(2) + FilterInHandler(3) + Rethrow(4);
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static ulong Filtered(int n)
@@ -250,6 +252,9 @@ internal static class OsrThrows
         _ => Large(worker, 3) + 1,
     };
 
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    public static ulong RunFilters(Worker worker) => Filters(worker, 4) + 1;
+
     private const int Rounds = 60_000;
     private static int runs;
 
@@ -279,7 +284,7 @@ internal static class OsrThrows
                 if (i % 200 == 0)
                     x += (ulong)Thrower.Frameless(i & 0xff);
             }
-            catch (Thrown e) when (Accepts(e))
+            catch (Thrown e)
             {
                 x += Thrower.Catch(Thrower.Frameless, e.Value);
             }
@@ -287,6 +292,25 @@ internal static class OsrThrows
             {
                 if (i % 300 == 0)
                     x += Thrower.Catch(n => Thrower.Throw(n) + 1, 7);
+            }
+        }
+        return x;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static ulong Filters(Worker worker, ulong x)
+    {
+        for (int i = 0; Again(worker, ref i);)
+        {
+            try
+            {
+                x = Work.Step(x);
+                if (i % 200 == 0)
+                    x += (ulong)Thrower.Frameless(i & 0xff);
+            }
+            catch (Thrown e) when (Accepts(e))
+            {
+                x += Thrower.Catch(Thrower.Frameless, e.Value);
             }
         }
         return x;
@@ -464,7 +488,10 @@ internal static class RuntimeThrows
         + Catch(InHandler);
 
     [MethodImpl(MethodImplOptions.NoInlining)]
-    private static int InHandler()
+    public static ulong HardwareInFilter(Worker worker) => Catch(InFilter) + 1;
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static int InFilter()
     {
         int n = 1;
         try
@@ -472,6 +499,21 @@ internal static class RuntimeThrows
             n += ReadBelow(none);
         }
         catch (NullReferenceException) when (Catch(() => Divide(1)) > 0)
+        {
+            n += (int)Catch(() => ReadSaving(none) + 1);
+        }
+        return n;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static int InHandler()
+    {
+        int n = 1;
+        try
+        {
+            n += ReadBelow(none);
+        }
+        catch (NullReferenceException)
         {
             n += (int)Catch(() => ReadSaving(none) + 1);
         }

@@ -25,3 +25,7 @@ foreach(class TestRecord TestEnds TestRefusals TestNoTarget TestPs TestPermissio
     ENVIRONMENT
     "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_SANITIZED=${CLP_SANITIZE}")
 endforeach()
+# An agent takes every .NET process that it finds, those of other tests as well.
+if(TEST integration-session-agent)
+  set_tests_properties(integration-session-agent PROPERTIES RUN_SERIAL ON)
+endif()

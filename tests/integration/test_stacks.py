@@ -54,8 +54,11 @@ class TestRoots(Case):
             other = [s for s in mine if not contains(s.stack, own)]
             share = 1 - sum(s.value() for s in other) / whole
             wrong = "\n".join(f"{s.value() / 1e6:.1f} ms {s.stack}" for s in other[:5])
-            # Starting the thread's body and asking whether to stop is all that it does besides.
-            self.assertGreaterEqual(share, 0.98, f"thread {thread} under {own}:\n{wrong}")
+            # Starting the thread's body and asking whether to stop is all that it does besides; of
+            # the few dozen samples of a thread, a single one there is more than that share.
+            self.assertTrue(all(contains(s.stack, "ClpTarget.Worker.Live") for s in other), wrong)
+            if len(other) > 1:
+                self.assertGreaterEqual(share, 0.98, f"thread {thread} under {own}:\n{wrong}")
 
     def test_default(self):
         got = self.check()

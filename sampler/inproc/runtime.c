@@ -38,8 +38,9 @@ enum state {
 static _Atomic uint32_t state;
 static _Atomic(struct clr_info *) usable; /* NULL unless the runtime may be called */
 static struct clr_info *held;             /* our reference, STARTING to the end of detach */
-static _Atomic bool awaits_first_method;  /* loaded at start: the runtime is not up yet */
-static pid_t active_pid;                  /* a forked child inherits the state, but no thread */
+static bool loaded_at_start; /* then a thread of ours is not announced, counted or not */
+static _Atomic bool awaits_first_method; /* loaded at start: the runtime is not up yet */
+static pid_t active_pid;                 /* a forked child inherits the state, but no thread */
 
 bool clp_runtime_active(void)
 {
@@ -79,12 +80,13 @@ static bool data_is_valid(const struct clp_attach_data *d)
            d->socket_path[0] != '\0';
 }
 
-/* Loop thread: the last reader left and asked for it. Where the runtime has forgotten us there is
- * nothing to detach from: the library stays, idle, for the next reader. */
+/* Loop thread: the last reader left and asked for it. Where the runtime has forgotten us, or where
+ * it cannot be asked (loaded at start), there is nothing to detach from: the library stays, idle,
+ * for the next reader. */
 static void request_detach(void)
 {
     struct clr_info *info = clp_runtime_info();
-    if (!info || !clp_registered(info) || !move(STATE_ACTIVE, STATE_LEAVING))
+    if (!info || loaded_at_start || !clp_registered(info) || !move(STATE_ACTIVE, STATE_LEAVING))
         return;
     atomic_store(&usable, NULL);
     if (CLR_OK(info->slots->request_profiler_detach(info, DETACH_HINT_MS)))
@@ -161,7 +163,7 @@ static clr_hresult activate(struct clr_object *object, const struct clp_attach_d
 static clr_hresult join(struct clr_object *object, const struct clp_attach_data *data)
 {
     struct clr_info *mine = clp_runtime_info();
-    bool forgotten = mine && !clp_registered(mine);
+    bool forgotten = mine && !loaded_at_start && !clp_registered(mine);
     struct clr_info *its = forgotten ? ask_interface(object) : NULL;
     if (clp_loop_add_reader(data) < 0)
         return CLP_ATTACH_NO_MEMORY;
@@ -233,6 +235,7 @@ clr_hresult clp_runtime_start(struct clr_object *info)
     bool announced = data_from_environment(&data);
     atomic_store(&awaits_first_method, true);
     clr_hresult hr = activate_once(info, announced ? &data : NULL);
+    loaded_at_start = CLR_OK(hr);
     return CLR_OK(hr) ? hr : CLP_ATTACH_JOINED;
 }
 

@@ -306,7 +306,7 @@ struct clp_msg {
 
 enum { CLP_BYE_DETACH_IF_LAST = 1 }; /* clp_msg.flags of BYE */
 /* clp_msg.flags of REFUSED: a further attach will be let in (the runtime had lost count of its
- * profilers, sampler/inproc/registered.h, and that attach puts it right). */
+ * profilers, sampler/inproc/runtime.c, and that attach puts it right). */
 enum { CLP_REFUSED_AGAIN = 1 };
 
 struct clp_msg_hello {

@@ -339,7 +339,7 @@ static void sample_round(uint64_t now_ns)
         apply_interval();
 }
 
-/* The runtime does not call us (registered.h). */
+/* The runtime does not call us (runtime.c, join). */
 static void send_readers_back(void)
 {
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)

@@ -8,7 +8,6 @@
 #include "sampler/inproc/code_events.h"
 #include "sampler/inproc/enumerate.h"
 #include "sampler/inproc/hooks.h"
-#include "sampler/inproc/registered.h"
 #include "sampler/inproc/runtime.h"
 #include "sampler/inproc/threads.h"
 #include "wire/clsid.h"
@@ -215,7 +214,6 @@ static clr_hresult on_thread_assigned(void *self, clr_thread_id thread, uint32_t
 {
     (void)self;
     KEEP_ERRNO;
-    clp_registered_heard((int32_t)tid);
     if (clp_runtime_active())
         clp_threads_assigned(thread, (int32_t)tid);
     return CLR_S_OK;
@@ -274,7 +272,7 @@ struct callback_object {
 static struct callback_object callback_object = {&callback_slots};
 
 /* What an attach gets while the library is active: it only brings a reader. If it has to stay
- * (registered.h), nothing may arrive twice. */
+ * (runtime.c, join), nothing may arrive twice. */
 static struct callback_slots stand_in_slots;
 static struct callback_object stand_in_object = {&stand_in_slots};
 

@@ -5,7 +5,6 @@
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/loop.h"
-#include "sampler/inproc/registered.h"
 #include "sampler/inproc/probe.h"
 #include "wire/clsid.h"
 #include "wire/wire.h"
@@ -38,7 +37,7 @@ enum state {
 static _Atomic uint32_t state;
 static _Atomic(struct clr_info *) usable; /* NULL unless the runtime may be called */
 static struct clr_info *held;             /* our reference, STARTING to the end of detach */
-static bool loaded_at_start; /* then a thread of ours is not announced, counted or not */
+static _Atomic bool called; /* the runtime has called us: it counts us among its profilers */
 static _Atomic bool awaits_first_method; /* loaded at start: the runtime is not up yet */
 static pid_t active_pid;                 /* a forked child inherits the state, but no thread */
 
@@ -64,6 +63,13 @@ static bool is_off(const char *value)
     return value && value[0] != '\0' && strtoul(value, NULL, 16) == 0;
 }
 
+/* An APM that was loaded with the process. */
+static bool main_profiler_at_start(void)
+{
+    const char *on = getenv("CORECLR_ENABLE_PROFILING");
+    return on && strtoul(on, NULL, 16) == 1;
+}
+
 /* The owner's wish counts also where the runtime does not look at it: at attach. */
 static bool forbidden(void)
 {
@@ -80,13 +86,14 @@ static bool data_is_valid(const struct clp_attach_data *d)
            d->socket_path[0] != '\0';
 }
 
-/* Loop thread: the last reader left and asked for it. Where the runtime has forgotten us, or where
- * it cannot be asked (loaded at start), there is nothing to detach from: the library stays, idle,
- * for the next reader. */
+/* Loop thread: the last reader left and asked for it. Where the runtime does not call us, or may
+ * have ceased to (a main profiler that was there from the start may have left), a detach would end
+ * the process: the library stays, idle, for the next reader. */
 static void request_detach(void)
 {
     struct clr_info *info = clp_runtime_info();
-    if (!info || loaded_at_start || !clp_registered(info) || !move(STATE_ACTIVE, STATE_LEAVING))
+    if (!info || !atomic_load(&called) || main_profiler_at_start() ||
+        !move(STATE_ACTIVE, STATE_LEAVING))
         return;
     atomic_store(&usable, NULL);
     if (CLR_OK(info->slots->request_profiler_detach(info, DETACH_HINT_MS)))
@@ -163,7 +170,7 @@ static clr_hresult activate(struct clr_object *object, const struct clp_attach_d
 static clr_hresult join(struct clr_object *object, const struct clp_attach_data *data)
 {
     struct clr_info *mine = clp_runtime_info();
-    bool forgotten = mine && !loaded_at_start && !clp_registered(mine);
+    bool forgotten = mine && !atomic_load(&called);
     struct clr_info *its = forgotten ? ask_interface(object) : NULL;
     if (clp_loop_add_reader(data) < 0)
         return CLP_ATTACH_NO_MEMORY;
@@ -235,12 +242,12 @@ clr_hresult clp_runtime_start(struct clr_object *info)
     bool announced = data_from_environment(&data);
     atomic_store(&awaits_first_method, true);
     clr_hresult hr = activate_once(info, announced ? &data : NULL);
-    loaded_at_start = CLR_OK(hr);
     return CLR_OK(hr) ? hr : CLP_ATTACH_JOINED;
 }
 
 void clp_runtime_attached(void)
 {
+    atomic_store(&called, true);
     if (clp_runtime_active())
         clp_loop_runtime_ready();
 }
@@ -248,8 +255,10 @@ void clp_runtime_attached(void)
 void clp_runtime_compiled(void)
 {
     if (atomic_load_explicit(&awaits_first_method, memory_order_relaxed) &&
-        atomic_exchange(&awaits_first_method, false))
+        atomic_exchange(&awaits_first_method, false)) {
+        atomic_store(&called, true);
         clp_loop_runtime_ready();
+    }
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -262,6 +271,7 @@ void clp_runtime_detached(void)
     if (held)
         release(held);
     held = NULL;
+    atomic_store(&called, false);
     atomic_store(&state, STATE_DORMANT);
 }
 

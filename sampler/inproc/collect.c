@@ -114,11 +114,9 @@ const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint6
     return walked;
 }
 
-static uint16_t wire_flags(const struct clp_capture *c, const struct clp_walk_result *w)
+uint16_t clp_collect_flags(const struct clp_walk_result *w)
 {
     uint16_t flags = 0;
-    if (c->flags & CLP_CAPTURE_SEGV_BLOCKED)
-        flags |= CLP_SAMPLE_IN_EXCEPTION;
     if (w->flags & CLP_WALK_GC_WAIT)
         flags |= CLP_SAMPLE_GC_WAIT;
     if (w->flags & CLP_WALK_TRUNCATED)
@@ -128,19 +126,27 @@ static uint16_t wire_flags(const struct clp_capture *c, const struct clp_walk_re
     return flags;
 }
 
+uint16_t clp_collect_encode(const struct clp_walk_frame *frames, uint32_t count,
+                            const struct clp_walk_result *w, uint64_t *ret)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ret[i] = encode(&frames[i]);
+    if (count && w->flags & CLP_WALK_TRUNCATED)
+        ret[count++] = special(CLP_SPECIAL_TRUNCATED);
+    else if (count && w->flags & CLP_WALK_INCOMPLETE)
+        ret[count++] = special(CLP_SPECIAL_INCOMPLETE);
+    return (uint16_t)count;
+}
+
 static void sample_of_walk(const struct clp_capture *c, uint64_t pass, struct clp_feed_sample *s)
 {
     struct clp_walk_result w;
     (void)clp_collect_walk(c, pass, &w);
-    for (uint32_t i = 0; i < w.count; i++)
-        encoded[i] = encode(&walked[i]);
-    s->flags = wire_flags(c, &w);
+    s->count = clp_collect_encode(walked, w.count, &w, encoded);
+    s->flags = clp_collect_flags(&w);
+    if (c->flags & CLP_CAPTURE_SEGV_BLOCKED)
+        s->flags |= CLP_SAMPLE_IN_EXCEPTION;
     s->hijacked = (w.flags & CLP_WALK_REPAIRED) != 0;
-    if (s->flags & CLP_SAMPLE_TRUNCATED)
-        encoded[w.count++] = special(CLP_SPECIAL_TRUNCATED);
-    else if (s->flags & CLP_SAMPLE_INCOMPLETE)
-        encoded[w.count++] = special(CLP_SPECIAL_INCOMPLETE);
-    s->count = (uint16_t)w.count;
 }
 
 /* The stack could not be copied: its leaf, under the reason. */

@@ -5,11 +5,13 @@
 #include "sampler/inproc/capture.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
+#include "sampler/inproc/events.h"
 #include "sampler/inproc/feed.h"
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/links.h"
 #include "sampler/inproc/probe.h"
+#include "sampler/inproc/runtime.h"
 #include "sampler/inproc/threads.h"
 
 #include <errno.h>
@@ -40,6 +42,7 @@ static struct {
     struct clp_settings settings; /* union of all readers' */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
+    bool detach_wanted; /* as soon as no session of events is left */
 } E;
 
 /* ---- to all readers ---- */
@@ -74,6 +77,28 @@ static void time_to_all(void *user, const struct clp_thread *t, enum clp_special
             clp_feed_time(&clp_links_at(i)->feed, t, special, cpu_ns, time_ns);
 }
 
+static void event_to_all(void *user, const struct clp_feed_event *e)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE && l->settings.sample_kinds & 1u << e->kind)
+            clp_feed_event(&l->feed, e);
+    }
+}
+
+static void define_to_all(void *user, const struct clp_thread *t, const uint64_t *frames,
+                          uint16_t count)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE && l->settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT)
+            clp_feed_define(&l->feed, t, frames, count);
+    }
+}
+
+static const struct clp_events_sink events_sink = {.event = event_to_all, .define = define_to_all};
 static const struct clp_collect_sink collect_sink = {.stack = stack_to_all, .count = count_to_all};
 static const struct clp_threads_sink threads_sink = {.time = time_to_all};
 
@@ -81,11 +106,33 @@ static const struct clp_threads_sink threads_sink = {.time = time_to_all};
 
 static size_t library_bytes(void)
 {
-    size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes();
+    size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes() +
+               clp_events_bytes();
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
             n += clp_feed_bytes(&clp_links_at(i)->feed);
     return n;
+}
+
+static void event_totals(uint64_t *ret)
+{
+    struct clp_event_totals t;
+    clp_events_totals(&t);
+#define PUT(counter, value) ret[CLP_CTR_##counter - CLP_CTR_EXCEPTIONS] = (value)
+    PUT(EXCEPTIONS, t.exceptions);
+    PUT(EXCEPTIONS_RETHROWN, t.exceptions_rethrown);
+    PUT(ALLOC_OBJECTS, t.alloc_objects);
+    PUT(ALLOC_BYTES, t.alloc_bytes);
+    PUT(CONTENTIONS, t.contentions);
+    PUT(CONTENTION_NS, t.contention_ns);
+    PUT(GC_GEN0, t.collections[0]);
+    PUT(GC_GEN1, t.collections[1]);
+    PUT(GC_GEN2, t.collections[2]);
+    PUT(GC_PAUSES, t.gc_pauses);
+    PUT(GC_PAUSE_NS, t.gc_pause_ns);
+    PUT(DROP_EVENTS, t.lost);
+    PUT(EVENT_SESSIONS_REFUSED, clp_events_refused());
+#undef PUT
 }
 
 static void totals(struct clp_feed_totals *ret)
@@ -104,6 +151,7 @@ static void totals(struct clp_feed_totals *ret)
         .library_bytes = library_bytes(),
         .interval_ns = E.interval_ns,
     };
+    event_totals(ret->events);
 }
 
 static void publish(void)
@@ -123,6 +171,7 @@ static uint32_t drain(void)
 {
     uint32_t taken = clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
     clp_hooks_drained(E.pass);
+    clp_events_drain(E.pass, &events_sink);
     return taken;
 }
 
@@ -140,6 +189,7 @@ static uint64_t account_all(void)
         scan();
         drain();
         clp_threads_flush(clp_clock_monotonic_ns());
+        clp_events_settle(clp_clock_monotonic_ns(), E.pass, true, &events_sink);
     }
     return clp_clock_monotonic_ns();
 }
@@ -239,6 +289,26 @@ static void open_feed(struct clp_link *l)
         l->state = CLP_LINK_ACTIVE;
 }
 
+/* Sessions of events come and go on a thread of their own. */
+static void tend_sessions(void)
+{
+    uint32_t kinds = E.sampling ? E.settings.sample_kinds : 0;
+    clp_events_want(clp_runtime_info(), kinds & CLP_SAMPLE_KINDS_EVENT, E.runtime.major);
+}
+
+/* A detach with a session open would leave it to nobody. */
+static void detach_when_settled(void)
+{
+    if (!E.detach_wanted || !clp_events_settled())
+        return;
+    if (clp_events_running() == 0) {
+        E.detach_wanted = false;
+        E.runtime.request_detach();
+    } else {
+        tend_sessions();
+    }
+}
+
 /* Everything up to now belongs to those who listened up to now; then the new order holds. */
 static void reorder(void)
 {
@@ -259,6 +329,7 @@ static void reorder(void)
         else if (l->state == CLP_LINK_WELCOMED)
             open_feed(l);
     }
+    tend_sessions();
     publish(); /* the first heartbeat says that the feed is open */
 }
 
@@ -334,6 +405,8 @@ static void sample_round(uint64_t now_ns)
     E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS);
     if (now_ns >= E.scan_due_ns)
         scan();
+    if (clp_events_due(now_ns))
+        clp_events_settle(now_ns, E.pass, false, &events_sink);
     if (clp_budget_due(&E.budget, now_ns) &&
         clp_budget_check(&E.budget, now_ns, clp_clock_self_ns(), clp_clock_process_ns()))
         apply_interval();
@@ -369,9 +442,13 @@ uint64_t clp_engine_round(void)
     if (now >= E.publish_due_ns)
         publish();
     if (news.detach_asked && E.runtime.request_detach)
-        E.runtime.request_detach();
+        E.detach_wanted = true;
+    if (clp_links_any() && !news.detach_asked)
+        E.detach_wanted = false; /* somebody came meanwhile */
+    detach_when_settled();
+    tend_sessions();
     if (!clp_links_any())
-        return CLP_ENGINE_IDLE;
+        return E.detach_wanted || !clp_events_settled() ? ROUND_NS : CLP_ENGINE_IDLE;
     return in_a_hurry() ? HURRY_NS : E.wait_ns;
 }
 

@@ -18,6 +18,7 @@
 struct clp_feed_totals {
     uint64_t process_cpu_ns, library_cpu_ns;
     uint64_t capture_full, capture_reentered, timer_quota, table_full, slowdowns;
+    uint64_t events[CLP_CTR_EVENT_SESSIONS_REFUSED - CLP_CTR_EXCEPTIONS + 1]; /* in that order */
     /* states, shown as they are */
     uint64_t threads, timers, bodies, library_bytes, interval_ns;
 };
@@ -32,6 +33,10 @@ struct clp_feed {
     uint64_t waiting_ns; /* CPU time of all samples that found the ring full */
     struct clp_feed_totals base;
     uint64_t counters[CLP_CTR_COUNT];
+    /* Values of events that found the ring full. */
+    struct {
+        double value, value2;
+    } waiting_events[CLP_SAMPLE_KIND_COUNT];
 };
 
 /* A sampled stack, ready for every reader. */
@@ -44,6 +49,17 @@ struct clp_feed_sample {
     const uint64_t *frames;
 };
 
+/* What some events stand for, ready for every reader. */
+struct clp_feed_event {
+    const struct clp_thread *thread;
+    uint64_t time_ns, number;
+    double value, value2;
+    uint16_t kind, flags, count;
+    uint16_t text_len[CLP_EVENT_TEXTS]; /* at most CLP_EVENT_TEXT_MAX_BYTES; UTF-8 */
+    const uint64_t *frames;
+    const char *texts[CLP_EVENT_TEXTS]; /* NULL where the length is 0 */
+};
+
 /* `mapping` is a checked shared memory object (wire/memory.h). 0, -EPROTO, -ENOMEM. */
 int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
                   const struct clp_feed_totals *now) CLP_MUST_USE;
@@ -53,6 +69,11 @@ void clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
 /* Time without a stack of its own: `special` 0 = the stack of the thread's last sample. */
 void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
                    uint64_t cpu_ns, uint64_t time_ns);
+
+void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e);
+/* Defines a thread and frames before they are used, as far as there is room. */
+void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint64_t *frames,
+                     uint16_t count);
 
 /* Writes what waits for room, then the mark with the counters as they are. true when both are in
  * the ring; false: try later. */

@@ -1,0 +1,109 @@
+/* Allocations. .NET 10 samples bytes at random (AllocationSampled, 102,400 bytes apart in the
+ * mean): an object of size s is met with 1 - exp(-s / 102400), and stands for the inverse of that.
+ * Before, AllocationTick tells of each 100 KB with the object that came at that moment: bytes in
+ * all are right, how they are split over classes is an estimate without a known error.
+ *
+ * The object is not initialised yet: nothing of it is read. */
+#include "sampler/inproc/event_sized.h"
+
+#include <string.h>
+
+#define MEAN_BYTES 102400.0
+#define OBJECT_BYTES_MIN 24u
+
+enum { KIND_SMALL = 0, KIND_LARGE = 1, KIND_PINNED = 2 };
+
+struct clp_event_sized clp_event_allocs;
+
+struct allocation {
+    const uint8_t *name;
+    size_t name_units;
+    uint32_t heap;
+    double objects, bytes;
+};
+
+static uint64_t u64_at(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+static uint32_t u32_at(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+/* The name of a type between `head` bytes before it and `tail` bytes behind its end. */
+static bool find_name(const struct clp_event_here *h, size_t head, size_t tail,
+                      struct allocation *ret)
+{
+    if (h->len < head + 2 + tail)
+        return false;
+    size_t most = (h->len - head - tail) / 2, n = 0;
+    const uint8_t *at = h->data + head;
+    while (n < most && (at[2 * n] || at[2 * n + 1]))
+        n++;
+    if (n == most)
+        return false;
+    ret->name = at;
+    ret->name_units = n;
+    return true;
+}
+
+/* `size` is exact here and large ones are kept by what they weigh. */
+static void offer(const struct clp_event_here *h, const struct allocation *a)
+{
+    static const char *const heaps[] = {"", "large", "pinned"};
+    struct clp_threshold *t = &clp_event_allocs.threshold;
+    double random = h->thread ? clp_event_random(h->thread) : 0;
+    double p = clp_threshold_offer(t, (uint64_t)(a->objects * CLP_THRESHOLD_COUNT_ONE),
+                                   (uint64_t)a->bytes, random);
+    if (p <= 0)
+        return;
+    struct clp_event *e = clp_event_take(h, CLP_EVENT_ALLOC, true);
+    if (!e)
+        return;
+    e->certain = p >= 1;
+    e->value = a->objects / p;
+    e->value2 = a->bytes / p;
+    clp_event_text(e, 0, a->name, a->name_units);
+    const char *heap = a->heap < CLP_ARRAY_LEN(heaps) ? heaps[a->heap] : "";
+    e->text_len[1] = (uint16_t)strlen(heap);
+    for (uint16_t i = 0; i < e->text_len[1]; i++)
+        e->texts[1][i] = (uint8_t)heap[i];
+    clp_event_commit(e);
+}
+
+/* u32 kind | u16 instance | u64 type | z name | u64 address | u64 size | u64 offset */
+void clp_event_alloc_sampled(const struct clp_event_here *h)
+{
+    struct allocation a;
+    if (!find_name(h, 14, 24, &a))
+        return;
+    double size = (double)u64_at(h->data + 14 + 2 * (a.name_units + 1) + 8);
+    if (size < OBJECT_BYTES_MIN)
+        return;
+    a.heap = u32_at(h->data);
+    a.objects = 1.0 / clp_sampled_chance(size, MEAN_BYTES);
+    a.bytes = size * a.objects;
+    offer(h, &a);
+}
+
+/* u32 amount | u32 kind | u16 instance | u64 amount | u64 type | z name | u32 heap | u64 address |
+ * u64 size */
+void clp_event_alloc_tick(const struct clp_event_here *h)
+{
+    struct allocation a;
+    if (!find_name(h, 26, 20, &a))
+        return;
+    double size = (double)u64_at(h->data + 26 + 2 * (a.name_units + 1) + 12);
+    a.heap = u32_at(h->data + 4);
+    a.bytes = (double)u64_at(h->data + 10);
+    a.objects = a.bytes / CLP_MAX(size, (double)OBJECT_BYTES_MIN);
+    if (a.bytes <= 0 || a.bytes > 1e15)
+        return;
+    offer(h, &a);
+}

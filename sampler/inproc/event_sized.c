@@ -1,0 +1,69 @@
+#include "sampler/inproc/event_sized.h"
+
+void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target,
+                          bool counts_follow)
+{
+    if (s->kind)
+        return;
+    clp_threshold_init(&s->threshold, target);
+    s->kind = kind;
+    s->counts_follow = counts_follow;
+}
+
+void clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e, uint64_t pass,
+                          const struct clp_events_sink *sink)
+{
+    struct clp_event_member *m = clp_event_member_make(e, pass, sink);
+    if (!m)
+        return;
+    m->next = s->members;
+    s->members = m;
+}
+
+struct sums {
+    double certain_count, certain_sum, count, sum;
+};
+
+static struct sums add_up(const struct clp_event_member *m)
+{
+    struct sums s = {0};
+    for (; m; m = m->next) {
+        *(m->certain ? &s.certain_count : &s.count) += m->value;
+        *(m->certain ? &s.certain_sum : &s.sum) += m->value2;
+    }
+    return s;
+}
+
+/* A rest that is smaller than what rounding makes of it is none. */
+static double rest_of(double rest, double total)
+{
+    return rest > total * 1e-9 + 1e-3 ? rest : 0;
+}
+
+void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, bool flush,
+                            const struct clp_events_sink *sink)
+{
+    struct clp_threshold_totals t = clp_threshold_end(&s->threshold);
+    double count = t.count + s->carried_count, sum = t.sum + s->carried_sum;
+    struct sums of = add_up(s->members);
+    double times_sum = clp_threshold_scale(sum, of.certain_sum, of.sum, &s->carried_sum);
+    double times_count = clp_threshold_scale(count, of.certain_count, of.count, &s->carried_count);
+    if (s->counts_follow && of.sum > 0)
+        times_count = times_sum;
+    for (const struct clp_event_member *m = s->members; m; m = m->next) {
+        double c = m->value * (m->certain ? 1 : times_count);
+        double v = m->value2 * (m->certain ? 1 : times_sum);
+        clp_event_member_write(m, s->kind, c, v, sink);
+        s->accounted_count += c;
+        s->accounted_sum += v;
+    }
+    s->members = NULL;
+    s->carried_count = rest_of(s->carried_count, count);
+    s->carried_sum = rest_of(s->carried_sum, sum);
+    if (!flush || (s->carried_count == 0 && s->carried_sum == 0))
+        return;
+    clp_event_write_unsampled(s->kind, s->carried_count, s->carried_sum, now_ns, sink);
+    s->accounted_count += s->carried_count;
+    s->accounted_sum += s->carried_sum;
+    s->carried_count = s->carried_sum = 0;
+}

@@ -1,0 +1,306 @@
+/* Estimators against populations whose totals are known. "Unbiased" is an equivalence test: over a
+ * stated number of seeded runs, the 95 % interval of the mean's error (for all classes together,
+ * Bonferroni) must lie within a stated margin; too wide an interval fails as a wrong mean does. */
+#include "sampler/inproc/estimator.h"
+
+#include "tests/unit/clp-cmocka.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUNS 60u
+#define CLASSES_MAX 8u
+#define T_QUANTILE 3.3 /* of Student's t, 59 degrees of freedom, 0.05 / (2 * 8) at each side */
+
+static uint64_t seed;
+
+static double uniform(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (double)(seed >> 11) * 0x1p-53;
+}
+
+static void begin_run(unsigned run)
+{
+    seed = 0x9e3779b97f4a7c15ull * (run + 1);
+    for (int i = 0; i < 8; i++)
+        (void)uniform();
+}
+
+/* Estimate over truth of each class in each run. */
+struct ratios {
+    unsigned classes;
+    double of[CLASSES_MAX][RUNS];
+};
+
+/* Where the interval of class `c` ends that is farther from 1. */
+static double worst_error(const struct ratios *r, unsigned c)
+{
+    double mean = 0, square = 0;
+    for (unsigned i = 0; i < RUNS; i++)
+        mean += r->of[c][i] / RUNS;
+    for (unsigned i = 0; i < RUNS; i++)
+        square += (r->of[c][i] - mean) * (r->of[c][i] - mean);
+    return fabs(mean - 1) + T_QUANTILE * sqrt(square / (RUNS - 1) / RUNS);
+}
+
+static void assert_equivalent(const struct ratios *r, double margin)
+{
+    for (unsigned c = 0; c < r->classes; c++)
+        if (!(worst_error(r, c) <= margin))
+            fail_msg("class %u: the mean's interval reaches %.4f from 1, more than %.4f", c,
+                     worst_error(r, c), margin);
+}
+
+/* ---- reservoir ---- */
+
+/* A stratum of `n` members; the first fifth is of class 0, then every third of class 1, else 2: in
+ * time order, so that what prefers early or late members is found out. */
+static unsigned class_at(uint64_t i, uint64_t n)
+{
+    return i < n / 5 ? 0 : i % 3 == 0 ? 1 : 2;
+}
+
+static void sample_stratum(uint64_t n, uint32_t cap, double *ret_by_class)
+{
+    unsigned *places = calloc(cap, sizeof(*places));
+    uint32_t count = 0;
+    assert_non_null(places);
+    for (uint64_t i = 0; i < n; i++) {
+        if (!clp_reservoir_takes(i + 1, cap, uniform()))
+            continue;
+        uint32_t at = clp_reservoir_place(count, cap, uniform());
+        assert_true(at < cap);
+        places[at] = class_at(i, n);
+        count = CLP_MAX(count, at + 1);
+    }
+    for (uint32_t i = 0; i < count; i++)
+        ret_by_class[places[i]] += (double)n / count;
+    free(places);
+}
+
+static void test_reservoir_total_is_exact(void **state)
+{
+    (void)state;
+    for (unsigned run = 0; run < 100; run++) {
+        begin_run(run);
+        uint64_t n = 1 + (uint64_t)(uniform() * 5000);
+        double by_class[3] = {0};
+        sample_stratum(n, 16, by_class);
+        assert_true(fabs(by_class[0] + by_class[1] + by_class[2] - (double)n) < 1e-6 * (double)n);
+    }
+}
+
+static void test_reservoir_keeps_all_of_few(void **state)
+{
+    double by_class[3] = {0};
+    (void)state;
+    begin_run(1);
+    sample_stratum(15, 16, by_class);
+    assert_true(by_class[0] == 3 && by_class[1] == 4 && by_class[2] == 8);
+}
+
+static void test_reservoir_split_is_unbiased(void **state)
+{
+    static struct ratios r = {.classes = 3};
+    const uint64_t n = 6000, epochs = 120;
+    double truth[3] = {0};
+    (void)state;
+    for (uint64_t i = 0; i < n; i++)
+        truth[class_at(i, n)] += (double)epochs;
+    for (unsigned run = 0; run < RUNS; run++) {
+        double by_class[3] = {0};
+        begin_run(run);
+        for (uint64_t e = 0; e < epochs; e++)
+            sample_stratum(n, 16, by_class);
+        for (unsigned c = 0; c < 3; c++)
+            r.of[c][run] = by_class[c] / truth[c];
+    }
+    assert_equivalent(&r, 0.02);
+}
+
+/* ---- threshold ---- */
+
+struct estimate {
+    double count[CLASSES_MAX], sum[CLASSES_MAX];
+};
+
+struct kept {
+    double count, sum;
+    unsigned class_id;
+    bool certain;
+};
+#define KEPT_MAX 4096u
+
+/* One epoch as event_sized.c has it: members, then scaled to the totals. */
+struct epoch {
+    struct kept kept[KEPT_MAX];
+    unsigned n;
+    double rest_count, rest_sum;
+};
+
+static void offer(struct clp_threshold *t, struct epoch *e, unsigned class_id, double count,
+                  uint64_t size)
+{
+    double p = clp_threshold_offer(t, (uint64_t)(count * CLP_THRESHOLD_COUNT_ONE), size, uniform());
+    if (p <= 0)
+        return;
+    assert_true(p <= 1 && e->n < KEPT_MAX);
+    e->kept[e->n++] = (struct kept){count / p, (double)size / p, class_id, p >= 1};
+}
+
+static void end_epoch(struct clp_threshold *t, struct epoch *e, bool exact_count,
+                      struct estimate *ret)
+{
+    struct clp_threshold_totals all = clp_threshold_end(t);
+    double sure_count = 0, sure_sum = 0, count = 0, sum = 0;
+    for (unsigned i = 0; i < e->n; i++) {
+        *(e->kept[i].certain ? &sure_count : &count) += e->kept[i].count;
+        *(e->kept[i].certain ? &sure_sum : &sum) += e->kept[i].sum;
+    }
+    double c = clp_threshold_scale(all.count + e->rest_count, sure_count, count, &e->rest_count);
+    double s = clp_threshold_scale(all.sum + e->rest_sum, sure_sum, sum, &e->rest_sum);
+    c = exact_count ? c : s;
+    for (unsigned i = 0; i < e->n; i++) {
+        ret->count[e->kept[i].class_id] += e->kept[i].count * (e->kept[i].certain ? 1 : c);
+        ret->sum[e->kept[i].class_id] += e->kept[i].sum * (e->kept[i].certain ? 1 : s);
+    }
+    e->n = 0;
+}
+
+/* Waits of three locks: many of 10 us, some of 1 ms, and one of 2 s in a whole run. */
+static void lock_run(struct estimate *ret, struct estimate *truth)
+{
+    static struct epoch e;
+    struct clp_threshold t;
+    memset(&e, 0, sizeof(e));
+    clp_threshold_init(&t, 800);
+    for (unsigned epoch = 0; epoch < 8; epoch++) {
+        for (unsigned i = 0; i < 30000; i++) {
+            unsigned class_id = epoch == 4 && i == 3000 ? 2 : i % 6 == 0;
+            uint64_t ns = class_id == 2   ? 2000000000
+                          : class_id == 1 ? 900000 + (uint64_t)(uniform() * 200000)
+                                          : 8000 + (uint64_t)(uniform() * 4000);
+            truth->count[class_id] += 1;
+            truth->sum[class_id] += (double)ns;
+            offer(&t, &e, class_id, 1, ns);
+        }
+        end_epoch(&t, &e, true, ret);
+    }
+    assert_true(e.rest_count == 0 && e.rest_sum == 0);
+}
+
+static void test_waits_are_unbiased_and_their_totals_exact(void **state)
+{
+    static struct ratios counts = {.classes = 3}, sums = {.classes = 3};
+    (void)state;
+    for (unsigned run = 0; run < RUNS; run++) {
+        struct estimate got = {0}, truth = {0};
+        begin_run(run);
+        lock_run(&got, &truth);
+        double all_counts = 0, all_sums = 0;
+        for (unsigned c = 0; c < 3; c++) {
+            counts.of[c][run] = got.count[c] / truth.count[c];
+            sums.of[c][run] = got.sum[c] / truth.sum[c];
+            all_counts += got.count[c] - truth.count[c];
+            all_sums += got.sum[c] - truth.sum[c];
+        }
+        assert_true(fabs(all_counts) < 0.01);
+        assert_true(fabs(all_sums) < 1);
+        assert_true(counts.of[2][run] == 1 && sums.of[2][run] == 1); /* the long one is certain */
+    }
+    assert_equivalent(&counts, 0.02);
+    assert_equivalent(&sums, 0.02);
+}
+
+/* Objects of 32 B, 1 KB and 100 KB as the runtime of .NET 10 samples them, then ours. The classes
+ * come mixed in one half of the runs, and one after the other in the other. */
+static void alloc_run(unsigned run, struct estimate *ret, struct estimate *truth)
+{
+    static const double sizes[] = {32, 1024, 102400};
+    static const unsigned each[] = {1200000, 120000, 1200};
+    static struct epoch e;
+    struct clp_threshold t;
+    memset(&e, 0, sizeof(e));
+    clp_threshold_init(&t, 800);
+    for (unsigned epoch = 0; epoch < 12; epoch++) {
+        for (unsigned k = 0; k < 3; k++) {
+            unsigned c = run % 2 ? k : (k + epoch) % 3;
+            double chance = clp_sampled_chance(sizes[c], 102400);
+            truth->count[c] += each[c];
+            truth->sum[c] += each[c] * sizes[c];
+            for (unsigned i = 0; i < each[c]; i++)
+                if (uniform() < chance)
+                    offer(&t, &e, c, 1 / chance, (uint64_t)(sizes[c] / chance));
+        }
+        end_epoch(&t, &e, false, ret);
+    }
+}
+
+static void test_allocations_are_unbiased(void **state)
+{
+    static struct ratios counts = {.classes = 3}, sums = {.classes = 3};
+    (void)state;
+    for (unsigned run = 0; run < RUNS; run++) {
+        struct estimate got = {0}, truth = {0};
+        begin_run(run);
+        alloc_run(run, &got, &truth);
+        for (unsigned c = 0; c < 3; c++) {
+            counts.of[c][run] = got.count[c] / truth.count[c];
+            sums.of[c][run] = got.sum[c] / truth.sum[c];
+        }
+    }
+    assert_equivalent(&counts, 0.02);
+    assert_equivalent(&sums, 0.02);
+}
+
+static void test_a_burst_is_bounded(void **state)
+{
+    struct clp_threshold t;
+    (void)state;
+    begin_run(5);
+    clp_threshold_init(&t, 100);
+    for (unsigned i = 0; i < 1000000; i++)
+        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
+    assert_true(atomic_load(&t.kept) > 150);
+    assert_true(atomic_load(&t.kept) < 700);
+    struct clp_threshold_totals all = clp_threshold_end(&t);
+    assert_true(all.count == 1000000 && all.sum == 1e9);
+    for (unsigned i = 0; i < 1000000; i++)
+        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
+    assert_true(atomic_load(&t.kept) > 50 && atomic_load(&t.kept) < 200);
+}
+
+static void test_what_nobody_stands_for_is_carried(void **state)
+{
+    double rest = 0;
+    (void)state;
+    assert_true(clp_threshold_scale(10, 4, 3, &rest) == 2 && rest == 0);
+    assert_true(clp_threshold_scale(10, 4, 0, &rest) == 1 && rest == 6);
+    assert_true(clp_threshold_scale(10, 12, 0, &rest) == 1 && rest == 0);
+}
+
+static void test_chance_of_a_sampled_object(void **state)
+{
+    (void)state;
+    for (double size = 24; size < 1e7; size *= 1.7)
+        assert_true(fabs(clp_sampled_chance(size, 102400) / -expm1(-size / 102400) - 1) < 1e-9);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reservoir_total_is_exact),
+        cmocka_unit_test(test_reservoir_keeps_all_of_few),
+        cmocka_unit_test(test_reservoir_split_is_unbiased),
+        cmocka_unit_test(test_waits_are_unbiased_and_their_totals_exact),
+        cmocka_unit_test(test_allocations_are_unbiased),
+        cmocka_unit_test(test_a_burst_is_bounded),
+        cmocka_unit_test(test_what_nobody_stands_for_is_carried),
+        cmocka_unit_test(test_chance_of_a_sampled_object),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -4,6 +4,7 @@
 #include "agent/library.h"
 #include "agent/outbox.h"
 #include "agent/scan.h"
+#include "agent/types.h"
 #include "agent/target.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -119,7 +120,8 @@ static void take_target(void *context, struct clp_dotnet *p)
     struct clp_target_config c = {
         .library = d->library,
         .symbols = d->symbols,
-        .settings = {.sample_kinds = 1u << CLP_SAMPLE_CPU,
+        .types = d->options.config->profile_types,
+        .settings = {.sample_kinds = clp_types_sample_kinds(d->options.config->profile_types),
                      .cpu_interval_ns = d->options.config->profile_cpu_interval},
         .window = take_window,
         .context = d,

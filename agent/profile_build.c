@@ -1,6 +1,7 @@
 #include "agent/profile_build.h"
 
 #include "agent/definitions.h"
+#include "agent/types.h"
 #include "base/cleanup.h"
 #include "base/core/text.h"
 #include "wire/tables.h"
@@ -17,6 +18,7 @@ struct clp_build {
     struct clp_definitions defs;
     uint64_t window; /* from 1 */
     uint64_t samples;
+    int value_at[CLP_SAMPLE_KIND_COUNT]; /* first value of a kind's samples; -1: not asked for */
 
     struct clp_profile *profile;
     struct clp_map frames;                /* native frame -> location of this window */
@@ -283,10 +285,11 @@ static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
     const struct clp_rec_sample *s = r->sample.rec;
     bool gc_wait = (s->flags & CLP_SAMPLE_GC_WAIT) != 0;
     struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
-    double value = (double)s->value;
+    double values[CLP_PROFILE_VALUES_MAX] = {0};
     uint32_t stack;
-    if (s->kind != CLP_SAMPLE_CPU)
+    if (s->kind != CLP_SAMPLE_CPU || b->value_at[s->kind] < 0)
         return;
+    values[b->value_at[s->kind]] = (double)s->value;
     if (t)
         renew_thread(b, t);
     else
@@ -297,7 +300,69 @@ static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
         stack = last_stack(b, t);
         gc_wait = t && t->gc_wait;
     }
-    clp_profile_add(b->profile, stack, labels_of(b, t, gc_wait), &value);
+    clp_profile_add(b->profile, stack, labels_of(b, t, gc_wait), values);
+    b->samples++;
+}
+
+/* ---- events -------------------------------------------------------------------------------- */
+
+#define EVENT_LABELS_MAX (3 + CLP_EVENT_TEXTS)
+
+static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_label *ret)
+{
+    size_t n = 0;
+    if (!t || t->kind == CLP_THREAD_PROCESS)
+        return 0;
+    ret[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
+    if (*t->name)
+        ret[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
+    return n;
+}
+
+static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t,
+                             const struct clp_type_info *info, const struct clp_reader_record *r)
+{
+    struct clp_profile_label labels[EVENT_LABELS_MAX];
+    char classes[CLP_EVENT_TEXTS][CLP_NAME_MAX], number[24];
+    uint64_t n64 = r->event.rec->number;
+    size_t n = thread_labels(t, labels);
+    for (size_t i = 0; i < CLP_EVENT_TEXTS; i++) {
+        const char *text = r->event.texts[i];
+        if (!info->texts[i] || !*text)
+            continue;
+        if (info->text_is_class[i]) {
+            clp_managed_type_name(text, classes[i], sizeof(classes[i]));
+            text = classes[i];
+        }
+        labels[n++] = (struct clp_profile_label){.key = info->texts[i], .str = text};
+    }
+    if (info->number && info->number_as_text) {
+        snprintf(number, sizeof(number), "%llu", (unsigned long long)n64);
+        labels[n++] = (struct clp_profile_label){.key = info->number, .str = number};
+    } else if (info->number && n64 && n64 <= INT64_MAX) {
+        labels[n++] = (struct clp_profile_label){.key = info->number, .num = (int64_t)n64};
+    }
+    return clp_profile_labels(b->profile, labels, n);
+}
+
+static void add_event(struct clp_build *b, const struct clp_reader_record *r)
+{
+    const struct clp_rec_event *e = r->event.rec;
+    const struct clp_type_info *info = clp_type_info(clp_type_of_kind(e->kind));
+    struct clp_def_thread *t = clp_definitions_thread(&b->defs, e->thread_id);
+    double values[CLP_PROFILE_VALUES_MAX] = {0};
+    int at = b->value_at[e->kind];
+    if (at < 0)
+        return;
+    if (t)
+        renew_thread(b, t);
+    else
+        b->unknown_ids++;
+    values[at] = e->value;
+    if (info->values[1].type)
+        values[at + 1] = e->value2;
+    uint32_t stack = stack_of(b, t, r->event.frames, e->rec.count);
+    clp_profile_add(b->profile, stack, event_labels(b, t, info, r), values);
     b->samples++;
 }
 
@@ -305,6 +370,8 @@ void clp_build_record(struct clp_build *b, const struct clp_reader_record *recor
 {
     if (record->type == CLP_REC_SAMPLE)
         add_sample(b, record);
+    else if (record->type == CLP_REC_EVENT)
+        add_event(b, record);
     else
         clp_definitions_add(&b->defs, record);
 }
@@ -316,14 +383,29 @@ uint64_t clp_build_samples(const struct clp_build *b)
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
-static int new_profile(const struct clp_build *b, struct clp_profile **ret)
+/* The values of all types that are asked for; CPU time, where it is among them, first and
+ * preferred.
+ */
+static int new_profile(struct clp_build *b, struct clp_profile **ret)
 {
-    static const struct clp_value_type types[] = {{"cpu", "nanoseconds"}};
+    struct clp_value_type values[CLP_PROFILE_VALUES_MAX];
+    size_t n = 0;
+    memset(b->value_at, -1, sizeof(b->value_at));
+    for (int type = 0; type < CLP_TYPE_COUNT; type++) {
+        const struct clp_type_info *info = clp_type_info((enum clp_profile_type)type);
+        if (!(b->config.types & 1u << type))
+            continue;
+        b->value_at[info->kind] = (int)n;
+        for (size_t i = 0; i < CLP_TYPE_VALUES_MAX && info->values[i].type; i++)
+            values[n++] = info->values[i];
+    }
+    bool cpu = (b->config.types & 1u << CLP_TYPE_CPU) != 0;
     struct clp_profile_config c = {
-        .sample_types = types,
-        .sample_type_count = CLP_ARRAY_LEN(types),
-        .period_type = types[0],
-        .period = (int64_t)b->config.cpu_interval_ns,
+        .sample_types = values,
+        .sample_type_count = n,
+        .default_sample_type = cpu ? "cpu" : NULL,
+        .period_type = cpu ? values[0] : (struct clp_value_type){NULL, NULL},
+        .period = cpu ? (int64_t)b->config.cpu_interval_ns : 1,
     };
     return clp_profile_new(&c, ret);
 }
@@ -346,9 +428,22 @@ static bool is_state(enum clp_counter c)
            c == CLP_CTR_BODIES || c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
 }
 
-static bool is_control_total(enum clp_counter c)
+/* Of a kind of events: only where it was asked for, then also a zero. */
+static int event_total_kind(enum clp_counter c)
 {
-    return c <= CLP_CTR_SAMPLES;
+    if (c == CLP_CTR_EXCEPTIONS || c == CLP_CTR_EXCEPTIONS_RETHROWN)
+        return CLP_SAMPLE_EXCEPTION;
+    if (c == CLP_CTR_ALLOC_OBJECTS || c == CLP_CTR_ALLOC_BYTES)
+        return CLP_SAMPLE_ALLOC;
+    if (c == CLP_CTR_CONTENTIONS || c == CLP_CTR_CONTENTION_NS)
+        return CLP_SAMPLE_LOCK;
+    return c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_PAUSE_NS ? CLP_SAMPLE_GC : 0;
+}
+
+static bool is_control_total(const struct clp_build *b, enum clp_counter c)
+{
+    int kind = event_total_kind(c);
+    return kind ? b->value_at[kind] >= 0 : c <= CLP_CTR_SAMPLES;
 }
 
 /* One line each: control totals always, the rest when there is something to tell. */
@@ -359,7 +454,7 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
         uint64_t value = w->counters[c];
         if (!is_state(c)) /* the target's word: it may say anything */
             value = value > b->counters[c] ? value - b->counters[c] : 0;
-        if (value || is_control_total(c))
+        if (value || is_control_total(b, c))
             (void)!clp_profile_comment(b->profile, "%s=%llu %s", info->name,
                                        (unsigned long long)value, info->unit);
     }
@@ -410,6 +505,8 @@ int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
     if (!b)
         return -ENOMEM;
     b->config = *config;
+    if (!b->config.types)
+        b->config.types = 1u << CLP_TYPE_CPU;
     clp_map_init(&b->frames, FRAME_CACHE_MAX);
     clp_map_init(&b->functions, FRAME_CACHE_MAX);
     /* A tid can only be looked up where the target counts threads as we do. */

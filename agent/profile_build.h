@@ -28,6 +28,7 @@ struct clp_build_config {
     int32_t pid;              /* as the agent sees it */
     int32_t ns_pid;           /* as the target does */
     const char *main_binary;  /* path of its executable, or NULL */
+    uint32_t types;           /* bits 1 << enum clp_profile_type; 0: CPU time */
     uint64_t cpu_interval_ns; /* the period that profiles state */
 };
 

@@ -29,6 +29,7 @@ struct clp_target_config {
     const char *library;
     struct clp_symbols *symbols;
     struct clp_settings settings;
+    uint32_t types; /* of the profiles; settings.sample_kinds must have their samples */
     void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
     void *context;
 };

@@ -4,6 +4,7 @@
 #include "agent/kinds.h"
 #include "agent/library.h"
 #include "agent/target.h"
+#include "agent/types.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/core/text.h"
@@ -290,7 +291,9 @@ static int start(struct recording *r, struct clp_fault *f)
         struct clp_target_config c = {
             .library = library,
             .symbols = r->symbols,
-            .settings = {.sample_kinds = 1u << CLP_SAMPLE_CPU, .cpu_interval_ns = CPU_INTERVAL_NS},
+            .types = r->types,
+            .settings = {.sample_kinds = clp_types_sample_kinds(r->types),
+                         .cpu_interval_ns = CPU_INTERVAL_NS},
             .window = take_window,
             .context = r,
         };

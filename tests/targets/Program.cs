@@ -41,6 +41,11 @@ internal static class Program
         ["eintr"] = o => new InterruptMode(o),
         ["collectible"] = o => new CollectibleMode(o),
         ["chunks"] = o => new ChunksMode(o),
+        ["exceptions"] = o => new ExceptionsMode(o),
+        ["allocations"] = o => new AllocationsMode(o),
+        ["locks"] = o => new LocksMode(o),
+        ["deadlock"] = o => new DeadlockMode(o),
+        ["collections"] = o => new CollectionsMode(o),
     };
 
     private static int Main(string[] args)

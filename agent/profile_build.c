@@ -493,6 +493,11 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     (void)!clp_profile_comment(b->profile, "clrpulse %s", CLP_VERSION);
     comment_counters(b, w);
     comment_own(b);
+    if (b->config.ticks && b->value_at[CLP_SAMPLE_ALLOC] >= 0)
+        (void)!clp_profile_comment(b->profile,
+                                   "allocations: bytes in all are right; their split over "
+                                   "classes is an estimate of unknown error before "
+                                   ".NET 10");
     *ret = b->profile;
     begin_window(b, next);
     return 0;

@@ -92,6 +92,7 @@ static int make_builder(struct clp_target *t)
         .ns_pid = t->process.ns_pid,
         .main_binary = n > 0 ? exe : NULL,
         .types = t->config.types,
+        .ticks = t->process.info.major < 10,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
     };
     return clp_build_new(&c, &t->build);

@@ -209,7 +209,9 @@ struct clr_info_slots {
                                          uint32_t *ret_count, struct clr_il_map *map); /* 91 */
     clr_hresult (*get_code_info4)(struct clr_info *self, uint64_t start, uint32_t cap,
                                   uint32_t *ret_count, struct clr_code_range *ranges); /* 92 */
-    void *unused_93[8];
+    void *unused_93[2];
+    clr_hresult (*get_loh_threshold)(struct clr_info *self, uint32_t *ret_bytes); /* 95 */
+    void *unused_96[5];
     /* ICorProfilerInfo12: sessions whose events come to EventPipeEventDelivered on the thread where
      * they happen. */
     clr_hresult (*event_pipe_start_session)(struct clr_info *self, uint32_t count,
@@ -258,6 +260,7 @@ CLR_SLOT(clr_info_slots, get_dynamic_function_info, 89);
 CLR_SLOT(clr_info_slots, get_native_code_starts, 90);
 CLR_SLOT(clr_info_slots, get_il_to_native_map3, 91);
 CLR_SLOT(clr_info_slots, get_code_info4, 92);
+CLR_SLOT(clr_info_slots, get_loh_threshold, 95);
 CLR_SLOT(clr_info_slots, event_pipe_start_session, 101);
 CLR_SLOT(clr_info_slots, event_pipe_stop_session, 103);
 CLR_SLOT(clr_info_slots, event_pipe_get_provider_info, 105);

@@ -11,14 +11,16 @@
 #define MEAN_BYTES 102400.0
 #define OBJECT_BYTES_MIN 24u
 
-enum { KIND_SMALL = 0, KIND_LARGE = 1, KIND_PINNED = 2 };
+#define KIND_PINNED 2u
+#define LARGE_BYTES 85000u /* what the runtime takes where nobody has set it otherwise */
 
 struct clp_event_sized clp_event_allocs;
+static _Atomic uint32_t large_bytes = LARGE_BYTES;
 
 struct allocation {
     const uint8_t *name;
     size_t name_units;
-    uint32_t heap;
+    const char *heap;
     double objects, bytes;
 };
 
@@ -53,10 +55,22 @@ static bool find_name(const struct clp_event_here *h, size_t head, size_t tail,
     return true;
 }
 
+void clp_event_alloc_large(uint32_t bytes)
+{
+    atomic_store(&large_bytes, bytes);
+}
+
+/* The event does not call every object large that is: arrays of several dimensions are not told. */
+static const char *heap_of(uint32_t kind, double size)
+{
+    if (kind == KIND_PINNED)
+        return "pinned";
+    return size >= atomic_load_explicit(&large_bytes, memory_order_relaxed) ? "large" : "";
+}
+
 /* `size` is exact here and large ones are kept by what they weigh. */
 static void offer(const struct clp_event_here *h, const struct allocation *a)
 {
-    static const char *const heaps[] = {"", "large", "pinned"};
     struct clp_threshold *t = &clp_event_allocs.threshold;
     double random = h->thread ? clp_event_random(h->thread) : 0;
     double p = clp_threshold_offer(t, (uint64_t)(a->objects * CLP_THRESHOLD_COUNT_ONE),
@@ -64,16 +78,17 @@ static void offer(const struct clp_event_here *h, const struct allocation *a)
     if (p <= 0)
         return;
     struct clp_event *e = clp_event_take(h, CLP_EVENT_ALLOC, true);
-    if (!e)
+    if (!e) {
+        atomic_fetch_add(&clp_event_allocs.lost, 1);
         return;
+    }
     e->certain = p >= 1;
     e->value = a->objects / p;
     e->value2 = a->bytes / p;
     clp_event_text(e, 0, a->name, a->name_units);
-    const char *heap = a->heap < CLP_ARRAY_LEN(heaps) ? heaps[a->heap] : "";
-    e->text_len[1] = (uint16_t)strlen(heap);
+    e->text_len[1] = (uint16_t)strlen(a->heap);
     for (uint16_t i = 0; i < e->text_len[1]; i++)
-        e->texts[1][i] = (uint8_t)heap[i];
+        e->texts[1][i] = (uint8_t)a->heap[i];
     clp_event_commit(e);
 }
 
@@ -86,7 +101,7 @@ void clp_event_alloc_sampled(const struct clp_event_here *h)
     double size = (double)u64_at(h->data + 14 + 2 * (a.name_units + 1) + 8);
     if (size < OBJECT_BYTES_MIN)
         return;
-    a.heap = u32_at(h->data);
+    a.heap = heap_of(u32_at(h->data), size);
     a.objects = 1.0 / clp_sampled_chance(size, MEAN_BYTES);
     a.bytes = size * a.objects;
     offer(h, &a);
@@ -100,7 +115,7 @@ void clp_event_alloc_tick(const struct clp_event_here *h)
     if (!find_name(h, 26, 20, &a))
         return;
     double size = (double)u64_at(h->data + 26 + 2 * (a.name_units + 1) + 12);
-    a.heap = u32_at(h->data + 4);
+    a.heap = heap_of(u32_at(h->data + 4), size);
     a.bytes = (double)u64_at(h->data + 10);
     a.objects = a.bytes / CLP_MAX(size, (double)OBJECT_BYTES_MIN);
     if (a.bytes <= 0 || a.bytes > 1e15)

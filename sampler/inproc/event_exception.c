@@ -12,9 +12,10 @@
 
 #define STRATA 4096u /* a power of two */
 #define PROBES 24u
-#define PLACES 32u          /* of a stratum's reservoir, in each epoch */
+#define PLACES 24u          /* of a stratum's reservoir, in each epoch */
 #define PLACES_LEARNING 96u /* where the place of the throw is not known yet: all, if possible */
 #define WAKES 4u
+#define FIRST 2u /* members of a stratum that are not lost to others */
 
 enum { FLAG_RETHROWN = 4 };
 #define TAIL_BYTES 16u /* behind the message: u64 address, u32 HRESULT, u16 flags, u16 instance */
@@ -95,10 +96,24 @@ static uint32_t stratum_of(uint64_t key)
     return STRATA - 1;
 }
 
-static void keep(const struct clp_event_here *h, const struct thrown *x, uint32_t stratum,
-                 bool learning)
+/* Where it was thrown; 0: not known. Only on the thread's own stack is it known what may be read.
+ */
+static uint64_t place_of(const struct clp_event_here *h, const struct thrown *x)
 {
-    struct clp_event *e = clp_event_take(h, CLP_EVENT_EXCEPTION, true);
+    struct clp_event_thread *t = h->thread;
+    if (x->address)
+        return x->address;
+    if (h->base < t->stack_low || h->base >= t->stack_high)
+        return 0;
+    return clp_event_path_find(h->base, t->stack_high, &t->path_hint);
+}
+
+static void keep(const struct clp_event_here *h, const struct thrown *x, uint32_t stratum,
+                 bool learning, bool first)
+{
+    struct clp_event_here here = *h;
+    here.urgent = first;
+    struct clp_event *e = clp_event_take(&here, CLP_EVENT_EXCEPTION, true);
     if (!e)
         return;
     e->stratum = stratum;
@@ -119,15 +134,13 @@ void clp_event_exception(const struct clp_event_here *h)
         return;
     }
     if (h->thread)
-        site = x.address
-                   ? x.address
-                   : clp_event_path_find(h->base, h->thread->stack_high, &h->thread->path_hint);
+        site = place_of(h, &x);
     uint32_t stratum = stratum_of(mix(x.type_hash, site));
     uint64_t i = 1 + atomic_fetch_add_explicit(&strata[stratum].seen, 1, memory_order_relaxed);
     uint32_t cap = site ? PLACES : PLACES_LEARNING;
     if (h->thread && !clp_reservoir_takes(i, cap, clp_event_random(h->thread)))
         return;
-    keep(h, &x, stratum, !site);
+    keep(h, &x, stratum, !site, i <= FIRST);
     if (!site && i <= WAKES)
         clp_loop_wake(); /* the sooner the way is known, the fewer are told apart by chance */
 }
@@ -160,6 +173,19 @@ void clp_event_exception_take(struct clp_event *e, uint64_t pass,
     kept[at].count = CLP_MAX(kept[at].count, place + 1);
 }
 
+/* Whole numbers that add up to n; who gets one more is left to chance. */
+static void share(uint32_t at, uint64_t n, const struct clp_events_sink *sink)
+{
+    uint64_t count = kept[at].count, first = (uint64_t)(loop_random() * (double)count), given = 0;
+    for (uint64_t i = 0; n && i < count; i++) {
+        const struct clp_event_member *m = kept[at].places[(first + i) % count];
+        uint64_t up_to = n / count * (i + 1) + n % count * (i + 1) / count;
+        if (up_to > given)
+            clp_event_member_write(m, CLP_SAMPLE_EXCEPTION, (double)(up_to - given), 0, sink);
+        given = up_to;
+    }
+}
+
 /* One stratum's total, shared among those that were kept. */
 static void write_stratum(uint32_t at, bool flush, uint64_t now_ns,
                           const struct clp_events_sink *sink)
@@ -171,9 +197,7 @@ static void write_stratum(uint32_t at, bool flush, uint64_t now_ns,
         kept[at].carried = n; /* its stack is still on its way, or the next one stands for it */
     else if (kept[at].count == 0 && n)
         clp_event_write_unsampled(CLP_SAMPLE_EXCEPTION, (double)n, 0, now_ns, sink);
-    for (uint32_t i = 0; n && i < kept[at].count; i++)
-        clp_event_member_write(kept[at].places[i], CLP_SAMPLE_EXCEPTION, (double)n / kept[at].count,
-                               0, sink);
+    share(at, n, sink);
     kept[at].places = NULL;
     kept[at].count = 0;
 }

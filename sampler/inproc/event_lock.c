@@ -18,7 +18,8 @@
     6144u /* of the callback's own frames and those of the runtime that write events */
 #define WAITS_MAX 1024u /* at a time, with a stack */
 #define OPEN_MIN_NS (10 * CLP_NSEC_PER_MSEC)
-#define COUNTED 1u /* in wait_since_ns: was written as a wait already */
+#define LONG_NS (100 * CLP_NSEC_PER_MSEC) /* not lost to shorter ones */
+#define COUNTED 1u                        /* in wait_since_ns: was written as a wait already */
 
 struct clp_event_sized clp_event_locks;
 
@@ -85,7 +86,8 @@ void clp_event_lock_start(const struct clp_event_here *h)
     struct wait *w = place(t->wait_place);
     if (w) {
         clp_event_registers(&w->capture);
-        uint64_t n = t->stack_high > w->capture.rsp ? t->stack_high - w->capture.rsp : 0;
+        bool own = w->capture.rsp >= t->stack_low && w->capture.rsp < t->stack_high;
+        uint64_t n = own ? t->stack_high - w->capture.rsp : 0;
         w->capture.stack_bytes = (uint32_t)CLP_MIN(n, (uint64_t)LOW_BYTES);
         w->capture.stack_high = t->stack_high;
         w->capture.time_ns = h->time_ns;
@@ -117,9 +119,15 @@ void clp_event_lock_stop(const struct clp_event_here *h)
     uint64_t ns = length_of(h, since);
     uint64_t one = since & COUNTED ? 0 : CLP_THRESHOLD_COUNT_ONE;
     double p = clp_threshold_offer(&clp_event_locks.threshold, one, ns, clp_event_random(t));
-    struct clp_event *e = p > 0 ? clp_event_take(h, CLP_EVENT_LOCK, true) : NULL;
-    if (!e)
+    if (p <= 0)
         return;
+    struct clp_event_here here = *h;
+    here.urgent = ns >= LONG_NS;
+    struct clp_event *e = clp_event_take(&here, CLP_EVENT_LOCK, true);
+    if (!e) {
+        atomic_fetch_add(&clp_event_locks.lost, 1);
+        return;
+    }
     e->certain = p >= 1;
     e->number = t->wait_owner;
     e->value = one ? 1 / p : 0;
@@ -135,7 +143,7 @@ static bool rebuild(struct clp_event_thread *t, uint64_t since, struct clp_event
 {
     struct clp_capture *c = clp_event_capture(ret);
     const struct wait *w = place(t->wait_place);
-    if (!w)
+    if (!w || !w->capture.stack_bytes)
         return false;
     memcpy(c, &w->capture, sizeof(*c));
     uint64_t low = CLP_MIN(c->stack_bytes, LOW_BYTES);

@@ -40,7 +40,7 @@ void *clp_event_members_alloc(size_t bytes)
 
 bool clp_event_members_crowded(void)
 {
-    return pool.used > CLP_EVENT_MEMBERS_BYTES / 2;
+    return pool.used > CLP_EVENT_MEMBERS_BYTES / 4 * 3;
 }
 
 void clp_event_members_reset(void)
@@ -129,6 +129,20 @@ static void copy_text(struct clp_event_member *m, unsigned i, const struct clp_e
     }
 }
 
+/* Who held the lock. */
+static void name_owner(struct clp_event_member *m)
+{
+    const struct clp_thread *owner =
+        m->number && m->number <= INT32_MAX ? clp_event_thread_of((int32_t)m->number) : NULL;
+    size_t n = owner ? strnlen(owner->name, sizeof(owner->name)) : 0;
+    char *kept = n ? clp_event_members_alloc(n + 1) : NULL;
+    if (!kept)
+        return;
+    memcpy(kept, owner->name, n);
+    m->texts[0] = kept;
+    m->text_len[0] = (uint16_t)n;
+}
+
 static bool copy_stack(struct clp_event_member *m, struct clp_event *e, uint64_t pass)
 {
     struct clp_capture *c = clp_event_capture(e);
@@ -172,6 +186,8 @@ struct clp_event_member *clp_event_member_make(struct clp_event *e, uint64_t pas
     m->certain = e->certain;
     copy_text(m, 0, e);
     copy_text(m, 1, e);
+    if (e->type == CLP_EVENT_LOCK)
+        name_owner(m);
     sink->define(sink->user, &m->thread, m->frames, m->count);
     return m;
 }

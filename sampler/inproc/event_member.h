@@ -27,7 +27,7 @@ struct clp_event_member *clp_event_member_make(struct clp_event *e, uint64_t pas
                                                const struct clp_events_sink *sink);
 /* Room for `bytes`, zeroed, for the owner's own lists; lives as long as members do. NULL: none. */
 void *clp_event_members_alloc(size_t bytes);
-/* More than half is used: the epoch should end. */
+/* Three quarters are used: the epoch should end. */
 bool clp_event_members_crowded(void);
 void clp_event_members_reset(void);
 uint64_t clp_event_members_lost(void);

@@ -13,6 +13,7 @@ enum { WRITING = 0, COMPLETE = 1, PADDING = 2 };
 static struct {
     uint8_t *data; /* NULL before the first init */
     _Atomic uint64_t lost;
+    _Atomic uint32_t pressing; /* 1: became half full, 2: and that was told */
     /* Positions count up for ever, as in the capture ring. */
     alignas(64) _Atomic uint64_t head;
     alignas(64) _Atomic uint64_t tail;
@@ -32,7 +33,20 @@ static struct clp_event *at(uint64_t position)
     return (struct clp_event *)(void *)(ring.data + position % CLP_EVENT_RING_BYTES);
 }
 
-static struct clp_event *reserve(uint64_t bytes)
+static void press(void)
+{
+    uint32_t was = 0;
+    (void)atomic_compare_exchange_strong(&ring.pressing, &was, 1);
+}
+
+bool clp_event_ring_presses(void)
+{
+    uint32_t was = 1;
+    return atomic_load_explicit(&ring.pressing, memory_order_relaxed) == 1 &&
+           atomic_compare_exchange_strong(&ring.pressing, &was, 2);
+}
+
+static struct clp_event *reserve(uint64_t bytes, uint64_t room)
 {
     uint64_t head = atomic_load_explicit(&ring.head, memory_order_relaxed), pad, next;
     do {
@@ -40,7 +54,9 @@ static struct clp_event *reserve(uint64_t bytes)
         pad = offset + bytes > CLP_EVENT_RING_BYTES ? CLP_EVENT_RING_BYTES - offset : 0;
         next = head + pad + bytes;
         int64_t used = (int64_t)(next - atomic_load_explicit(&ring.tail, memory_order_acquire));
-        if (used > (int64_t)CLP_EVENT_RING_BYTES)
+        if (used > (int64_t)CLP_EVENT_RING_BYTES / 2)
+            press();
+        if (used > (int64_t)room)
             return NULL;
     } while (!atomic_compare_exchange_weak_explicit(&ring.head, &head, next, memory_order_acq_rel,
                                                     memory_order_relaxed));
@@ -51,13 +67,15 @@ static struct clp_event *reserve(uint64_t bytes)
     return at(head + pad);
 }
 
-struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes)
+struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes, bool urgent)
 {
+    uint64_t room = urgent ? CLP_EVENT_RING_BYTES : CLP_EVENT_RING_BYTES / 4 * 3;
     uint64_t bytes = sizeof(struct clp_event);
     if (has_stack)
         bytes += sizeof(struct clp_capture) + stack_bytes;
     bytes = CLP_ALIGN_UP(bytes, LINE);
-    struct clp_event *e = ring.data && bytes <= CLP_EVENT_RING_BYTES / 2 ? reserve(bytes) : NULL;
+    struct clp_event *e =
+        ring.data && bytes <= CLP_EVENT_RING_BYTES / 2 ? reserve(bytes, room) : NULL;
     if (!e) {
         atomic_fetch_add_explicit(&ring.lost, 1, memory_order_relaxed);
         return NULL;
@@ -76,8 +94,10 @@ struct clp_event *clp_event_peek(void)
 {
     for (;;) {
         uint64_t tail = atomic_load_explicit(&ring.tail, memory_order_relaxed);
-        if (tail == atomic_load_explicit(&ring.head, memory_order_acquire))
+        if (tail == atomic_load_explicit(&ring.head, memory_order_acquire)) {
+            atomic_store_explicit(&ring.pressing, 0, memory_order_relaxed);
             return NULL;
+        }
         struct clp_event *e = at(tail);
         uint32_t state = atomic_load_explicit(&e->state, memory_order_acquire);
         if (state == WRITING)

@@ -32,9 +32,13 @@ struct clp_event {
 
 /* Maps the ring; idempotent. 0 or -ENOMEM. Loop thread. */
 int clp_event_ring_init(void) CLP_MUST_USE;
-/* Room for an event with `stack_bytes` of stack (0: without one), or NULL when full (counted).
- * Everything but state and bytes is undefined. */
-struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes);
+/* Room for an event with `stack_bytes` of stack (0: without one), or NULL when full (counted). The
+ * last quarter is for `urgent` ones, for which no other can stand. Everything but state, bytes and
+ * has_stack is undefined. */
+struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes, bool urgent);
+/* True once whenever the ring has become half full since it was last read: time to wake the loop.
+ */
+bool clp_event_ring_presses(void);
 void clp_event_commit(struct clp_event *e);
 static inline struct clp_capture *clp_event_capture(struct clp_event *e)
 {

@@ -9,6 +9,8 @@
  * sleeps. */
 #include "sampler/inproc/events.h"
 
+#include "sampler/inproc/event_member.h"
+
 #include "sampler/inproc/rawcall.h"
 
 #include <errno.h>
@@ -87,7 +89,9 @@ static void stop(unsigned kind)
 
 static void *change(void *arg)
 {
-    uint32_t wanted = (uint32_t)(uintptr_t)arg;
+    uint32_t wanted = (uint32_t)(uintptr_t)arg, large = 0;
+    if (CLR_OK(S.info->slots->get_loh_threshold(S.info, &large)))
+        clp_event_alloc_large(large);
     (void)prctl(PR_SET_NAME, "clrpulse");
     for (unsigned kind = 0; kind < CLP_SAMPLE_KIND_COUNT; kind++)
         if (atomic_load(&S.running) & ~wanted & 1u << kind)
@@ -195,7 +199,7 @@ void clp_events_want(struct clr_info *info, uint32_t kinds, uint16_t runtime_maj
     S.wanted = wanted;
     S.tried |= next & ~running; /* asked for once: running, or refused */
     clp_events_begin();
-    if (clp_event_ring_init() < 0 || clp_event_threads_init() < 0)
+    if (clp_event_ring_init() < 0 || clp_event_threads_init() < 0 || clp_event_members_init() < 0)
         return;
     atomic_store(&S.next, next);
     atomic_store(&S.busy, true);

@@ -10,6 +10,7 @@ struct clp_event_sized {
     enum clp_sample_kind kind;
     bool counts_follow; /* the count is itself an estimate: it is scaled as the size is */
     struct clp_threshold threshold; /* callbacks offer to it */
+    _Atomic uint32_t lost; /* kept by the threshold, but without room; callbacks and loop */
     /* loop */
     struct clp_event_member *members;
     double carried_count, carried_sum;     /* totals that nobody stood for in their epoch */

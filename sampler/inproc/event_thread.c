@@ -13,6 +13,8 @@
 
 static _Atomic(struct clp_event_thread *) table;
 static uint64_t main_high; /* end of the main thread's stack; 0: unknown */
+/* It grows: how far down it may be. Other mappings begin at least 128 MB below its end. */
+#define MAIN_STACK_BYTES (64ull << 20)
 
 int clp_event_threads_init(void)
 {
@@ -75,14 +77,18 @@ static struct clp_event_thread *take(uint64_t block)
 
 /* Bounds that the capture knows are the cheapest; pthread_getattr_np takes some microseconds, once
  * a thread. */
-static uint64_t find_stack_high(const struct clp_thread_slot *s, int32_t tid)
+static void find_stack(struct clp_event_thread *t, const struct clp_thread_slot *s, int32_t tid)
 {
-    uint64_t low, high = s ? atomic_load(&s->stack_high) : 0;
-    if (high > 1)
-        return high;
-    if (tid == (int32_t)clp_raw3(SYS_getpid, 0, 0, 0))
-        return main_high;
-    return clp_bounds_own(&low, &high) ? high : 0;
+    t->stack_low = t->stack_high = 0;
+    if (tid == (int32_t)clp_raw3(SYS_getpid, 0, 0, 0)) {
+        t->stack_high = main_high;
+        t->stack_low = main_high ? main_high - MAIN_STACK_BYTES : 0;
+    } else if (s && atomic_load(&s->stack_high) > 1) {
+        t->stack_high = atomic_load(&s->stack_high);
+        t->stack_low = atomic_load(&s->stack_low);
+    } else if (!clp_bounds_own(&t->stack_low, &t->stack_high)) {
+        t->stack_low = t->stack_high = 0;
+    }
 }
 
 static void fill(struct clp_event_thread *t)
@@ -97,7 +103,7 @@ static void fill(struct clp_event_thread *t)
         t->generation = atomic_load(&clp_table_slot(r)->generation);
     }
     clp_unlock(&clp_thread_table.lock);
-    t->stack_high = find_stack_high(clp_capture_slot(t->slot), tid);
+    find_stack(t, clp_capture_slot(t->slot), tid);
     t->random = (clp_clock_monotonic_ns() ^ ((uint64_t)tid << 32)) * 0x9e3779b97f4a7c15ull | 1;
     t->path_hint = 0;
     atomic_store(&t->busy, 0);
@@ -115,7 +121,7 @@ struct clp_event_thread *clp_event_thread_self(void)
 
 void clp_event_thread_begins(void)
 {
-    struct clp_event_thread *t = take(own_control_block());
+    struct clp_event_thread *t = clp_capture_forked() ? NULL : take(own_control_block());
     if (t)
         atomic_store(&t->tid, 0);
 }

@@ -18,7 +18,8 @@ struct clp_event_thread {
     uint32_t generation;
     _Atomic uint32_t busy; /* inside one of our callbacks */
     uint32_t path_hint;    /* of event_path.h */
-    uint64_t stack_high;   /* 0: unknown */
+    /* Of the thread's own stack; high 0: unknown. It may run on another one. */
+    uint64_t stack_low, stack_high;
     uint64_t random;
     /* the lock that it waits for, event_lock.c; 0: none */
     _Atomic uint64_t wait_since_ns;
@@ -26,9 +27,9 @@ struct clp_event_thread {
     uint32_t wait_place;
 };
 
-/* The calling thread's entry, complete but for stack_high; NULL when the table is full. */
+/* The calling thread's entry; NULL when the table is full. */
 struct clp_event_thread *clp_event_thread_self(void);
-/* On a new thread, before its first event. */
+/* On a new thread, before its first event. Harmless in a forked child. */
 void clp_event_thread_begins(void);
 /* Loop thread: maps the table and learns the main thread's stack. Idempotent. 0 or -ENOMEM. */
 int clp_event_threads_init(void) CLP_MUST_USE;

@@ -7,13 +7,14 @@
 #include "sampler/inproc/event_path.h"
 #include "sampler/inproc/event_sized.h"
 #include "sampler/inproc/images.h"
+#include "sampler/inproc/loop.h"
 #include "sampler/inproc/runtime.h"
 
 #include <string.h>
 
 #define EPOCH_NS (5 * CLP_NSEC_PER_SEC)
 #define UNBOUNDED_BYTES (64u << 10) /* of a stack whose end is not known */
-#define ALLOCS_KEPT 800u            /* in an epoch */
+#define ALLOCS_KEPT 1600u           /* in an epoch */
 #define LOCKS_KEPT 600u
 #define DRAIN_MAX 4096u
 
@@ -102,6 +103,7 @@ __attribute__((noinline)) void clp_events_delivered(uint64_t provider, uint32_t 
         .data = data,
         .len = len,
         .version = version,
+        .urgent = kind == CLP_SAMPLE_GC,
     };
     if (h.thread && atomic_exchange_explicit(&h.thread->busy, 1, memory_order_acquire))
         return; /* an event of our own making */
@@ -154,11 +156,13 @@ struct clp_event *clp_event_take(const struct clp_event_here *h, enum clp_event_
 {
     uint64_t here = (uint64_t)(uintptr_t)__builtin_frame_address(0), room = UNBOUNDED_BYTES;
     const struct clp_event_thread *t = h->thread;
-    if (with_stack && t && t->stack_high > here)
+    if (with_stack && t && here >= t->stack_low && here < t->stack_high)
         room = CLP_MIN(t->stack_high - here + 1024, (uint64_t)CLP_CAPTURE_STACK_MAX);
     else if (!t || t->stack_high)
         with_stack = false; /* not on the thread's own stack */
-    struct clp_event *e = clp_event_reserve(with_stack, room);
+    struct clp_event *e = clp_event_reserve(with_stack, room, h->urgent);
+    if (clp_event_ring_presses())
+        clp_loop_wake();
     if (!e)
         return NULL;
     e->type = (uint16_t)type;
@@ -203,8 +207,7 @@ void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
 {
     struct clp_event *e;
     for (uint32_t n = 0; n < DRAIN_MAX && (e = clp_event_peek()); n++) {
-        if (clp_event_members_init() == 0)
-            take(e, pass, sink);
+        take(e, pass, sink);
         clp_event_release(e);
     }
 }

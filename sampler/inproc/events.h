@@ -43,6 +43,7 @@ struct clp_event_here {
     const uint8_t *data;
     uint32_t len;
     uint32_t version;
+    bool urgent; /* no other event can stand for this one */
 };
 void clp_event_exception(const struct clp_event_here *h);       /* 80 */
 void clp_event_alloc_tick(const struct clp_event_here *h);      /* 10 */
@@ -68,10 +69,13 @@ struct clp_event *clp_event_take(const struct clp_event_here *h, enum clp_event_
 /* Copies `units` UTF-16 units into text i of the entry, cut where it is full. */
 void clp_event_text(struct clp_event *e, unsigned i, const uint8_t *utf16, size_t units);
 
+/* Objects from this size on lie on the large heap. Before the first allocation is heeded. */
+void clp_event_alloc_large(uint32_t bytes);
+
 /* ---- loop thread --------------------------------------------------------------------------- */
 
-/* The thread that starts what starts sessions: before the loop's thread, and when it has ended. 0 or
- * -EAGAIN: there will be no events. Any thread but the loop's. */
+/* The thread that starts what starts sessions: before the loop's thread, and when it has ended. 0
+ * or -EAGAIN: there will be no events. Any thread but the loop's. */
 int clp_events_starter_begin(void) CLP_MUST_USE;
 void clp_events_starter_end(void);
 /* Before the first session; idempotent. */

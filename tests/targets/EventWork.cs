@@ -270,7 +270,8 @@ internal sealed class AllocationsMode : Mode
     public override void Describe(Utf8JsonWriter json)
     {
         json.WriteStartObject("allocated");
-        Class(json, "ClpTarget.AllocationsMode.Small", (long)small * rounds, 32);
+        // The runtime writes a nested type without what it is nested in.
+        Class(json, "Small", (long)small * rounds, 32);
         Class(json, "System.Byte[]", (long)middle * rounds, 1024);
         Class(json, "System.Int32[,]", (long)big * rounds, 32 + 8 + 500 * 51 * 4);
         json.WriteEndObject();

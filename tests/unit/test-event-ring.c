@@ -22,7 +22,7 @@ static void test_a_stack_comes_out_as_it_went_in(void **state)
     (void)state;
     for (unsigned round = 0; round < 3000; round++) {
         uint32_t bytes = round * 37 % 5000;
-        struct clp_event *e = clp_event_reserve(true, bytes);
+        struct clp_event *e = clp_event_reserve(true, bytes, false);
         assert_non_null(e);
         struct clp_capture *c = clp_event_capture(e);
         c->stack_bytes = bytes;
@@ -44,7 +44,7 @@ static void test_full_is_counted_and_recovers(void **state)
     uint64_t before = clp_event_ring_lost(), n = 0;
     struct clp_event *e;
     (void)state;
-    while ((e = clp_event_reserve(true, 8000))) {
+    while ((e = clp_event_reserve(true, 8000, true))) {
         clp_event_commit(e);
         n++;
     }
@@ -56,18 +56,40 @@ static void test_full_is_counted_and_recovers(void **state)
         clp_event_release(e);
     }
     assert_null(clp_event_peek());
-    assert_null(clp_event_reserve(true, CLP_EVENT_RING_BYTES)); /* never fits */
-    e = clp_event_reserve(false, 0);
+    assert_null(clp_event_reserve(true, CLP_EVENT_RING_BYTES, true)); /* never fits */
+    e = clp_event_reserve(false, 0, false);
     assert_non_null(e);
     clp_event_commit(e);
     clp_event_release(clp_event_peek());
+}
+
+static void test_the_last_quarter_is_for_urgent_ones(void **state)
+{
+    unsigned usual = 0, urgent = 0;
+    struct clp_event *e;
+    (void)state;
+    assert_false(clp_event_ring_presses());
+    while ((e = clp_event_reserve(true, 4000, false))) {
+        clp_event_commit(e);
+        usual++;
+    }
+    assert_true(clp_event_ring_presses());
+    assert_false(clp_event_ring_presses()); /* told once */
+    while ((e = clp_event_reserve(true, 4000, true))) {
+        clp_event_commit(e);
+        urgent++;
+    }
+    assert_true(urgent >= usual / 4 && urgent <= usual / 2);
+    while ((e = clp_event_peek()))
+        clp_event_release(e);
+    assert_false(clp_event_ring_presses());
 }
 
 static void *write_many(void *arg)
 {
     for (uint64_t i = 1; i <= EVENTS; i++) {
         struct clp_event *e;
-        while (!(e = clp_event_reserve(i % 3 == 0, i % 700)))
+        while (!(e = clp_event_reserve(i % 3 == 0, i % 700, false)))
             sched_yield();
         e->number = (uint64_t)(uintptr_t)arg;
         e->number2 = i;
@@ -104,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_stack_comes_out_as_it_went_in),
         cmocka_unit_test(test_full_is_counted_and_recovers),
+        cmocka_unit_test(test_the_last_quarter_is_for_urgent_ones),
         cmocka_unit_test(test_many_writers),
     };
     return cmocka_run_group_tests(tests, open_ring, NULL);

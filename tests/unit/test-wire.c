@@ -685,7 +685,7 @@ static void test_attach_data_and_settings(void **state)
 
     struct clp_settings wild = {UINT32_MAX, UINT32_MAX, 1, {0}};
     struct clp_settings s = clp_settings_clamp(&wild);
-    assert_int_equal(s.sample_kinds, 1u << CLP_SAMPLE_CPU);
+    assert_int_equal(s.sample_kinds, 1u << CLP_SAMPLE_CPU | CLP_SAMPLE_KINDS_EVENT);
     assert_int_equal(s.flags, CLP_SETTINGS_NATIVE_STACKS);
     assert_int_equal(s.cpu_interval_ns, CLP_CPU_INTERVAL_MIN_NS);
     wild.cpu_interval_ns = UINT64_MAX;

@@ -43,13 +43,13 @@ double clp_threshold_offer(struct clp_threshold *t, uint64_t count, uint64_t siz
     return p;
 }
 
-struct clp_threshold_totals clp_threshold_end(struct clp_threshold *t)
+struct clp_threshold_totals clp_threshold_end(struct clp_threshold *t, double share)
 {
     struct clp_threshold_totals r = {
         .count = (double)atomic_exchange(&t->count, 0) / CLP_THRESHOLD_COUNT_ONE,
         .sum = (double)atomic_exchange(&t->sum, 0),
     };
-    double members = (double)atomic_exchange(&t->members, 0), half = t->target / 2.0;
+    double members = (double)atomic_exchange(&t->members, 0), half = t->target / 2.0 * share;
     double tau = r.sum / half, floor = members > half ? half / members : 1.0;
     atomic_store(&t->tau, tau >= 1 ? (uint64_t)tau : TAU_UNKNOWN);
     atomic_store(&t->floor, (uint64_t)(floor * FLOOR_ONE));

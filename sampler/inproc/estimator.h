@@ -55,9 +55,10 @@ double clp_threshold_offer(struct clp_threshold *t, uint64_t count, uint64_t siz
 struct clp_threshold_totals {
     double count, sum;
 };
-/* Ends the epoch: its exact totals; chances for the next one are chosen so that one like this keeps
- * `target` members. One thread at a time. */
-struct clp_threshold_totals clp_threshold_end(struct clp_threshold *t);
+/* Ends the epoch: its exact totals. Chances for the next one are chosen so that one of the usual
+ * length keeps `target` members if it goes on like this one, whose length was `share` of that (0 to
+ * 1). One thread at a time. */
+struct clp_threshold_totals clp_threshold_end(struct clp_threshold *t, double share);
 
 /* Scaling to a total is a ratio of estimates, whose bias is of the order of 1/n for n kept members:
  * an epoch should keep hundreds of them.

@@ -36,7 +36,6 @@ static const uint16_t provider_name[] = u"Microsoft-Windows-DotNETRuntime";
 static struct {
     struct clr_info *info;
     uint16_t major;
-    uint32_t wanted;
     uint32_t tried; /* kinds that the runtime refused: not asked for again until wanted anew */
     _Atomic uint32_t running;
     _Atomic bool busy; /* the thread is under way */
@@ -196,7 +195,6 @@ void clp_events_want(struct clr_info *info, uint32_t kinds, uint16_t runtime_maj
         return;
     S.info = info;
     S.major = runtime_major;
-    S.wanted = wanted;
     S.tried |= next & ~running; /* asked for once: running, or refused */
     clp_events_begin();
     if (clp_event_ring_init() < 0 || clp_event_threads_init() < 0 || clp_event_members_init() < 0)

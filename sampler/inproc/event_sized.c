@@ -60,16 +60,16 @@ static struct factors factors_of(double total, double certain, double uncertain,
     return f;
 }
 
-void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, bool flush,
+void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
                             const struct clp_events_sink *sink)
 {
-    struct clp_threshold_totals t = clp_threshold_end(&s->threshold);
+    struct clp_threshold_totals t = clp_threshold_end(&s->threshold, share);
     double count = t.count + s->carried_count, sum = t.sum + s->carried_sum;
     struct sums of = add_up(s->members);
     double lost = atomic_exchange(&s->lost, 0);
-    double share = of.members > 0 ? (of.members + lost) / of.members : 1;
-    struct factors sums = factors_of(sum, of.certain_sum, of.sum, share, &s->carried_sum);
-    struct factors counts = factors_of(count, of.certain_count, of.count, share, &s->carried_count);
+    double each = of.members > 0 ? (of.members + lost) / of.members : 1;
+    struct factors sums = factors_of(sum, of.certain_sum, of.sum, each, &s->carried_sum);
+    struct factors counts = factors_of(count, of.certain_count, of.count, each, &s->carried_count);
     if (s->counts_follow && (of.sum > 0 || of.certain_sum > 0))
         counts = sums;
     for (const struct clp_event_member *m = s->members; m; m = m->next) {

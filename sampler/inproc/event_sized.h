@@ -22,8 +22,9 @@ void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, 
 /* `e` carries its values already divided by its chance. */
 void clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e, uint64_t pass,
                           const struct clp_events_sink *sink);
-/* Writes the members, scaled to the exact totals of the epoch. */
-void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, bool flush,
+/* Writes the members, scaled to the exact totals of the epoch, whose length was `share` of the
+ * usual one. */
+void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
                             const struct clp_events_sink *sink);
 
 extern struct clp_event_sized clp_event_allocs, clp_event_locks;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define EPOCH_NS (5 * CLP_NSEC_PER_SEC)
+#define EPOCH_SHARE_MIN 0.01        /* flushes may come one after the other */
 #define UNBOUNDED_BYTES (64u << 10) /* of a stack whose end is not known */
 #define ALLOCS_KEPT 1600u           /* in an epoch */
 #define LOCKS_KEPT 600u
@@ -21,7 +22,7 @@
 static const uint16_t runtime_provider[] = u"Microsoft-Windows-DotNETRuntime";
 
 static _Atomic uint64_t known_provider; /* the runtime's handle for it, once seen */
-static uint64_t epoch_end_ns;
+static uint64_t epoch_begin_ns;
 
 /* ---- callback ---- */
 
@@ -214,19 +215,21 @@ void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
 
 bool clp_events_due(uint64_t now_ns)
 {
-    return now_ns >= epoch_end_ns || clp_event_members_crowded();
+    return now_ns >= epoch_begin_ns + EPOCH_NS || clp_event_members_crowded();
 }
 
 void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
                        const struct clp_events_sink *sink)
 {
+    double share = (double)(now_ns - epoch_begin_ns) / EPOCH_NS;
+    share = share < EPOCH_SHARE_MIN ? EPOCH_SHARE_MIN : CLP_MIN(share, 1.0);
     clp_event_exception_settle(now_ns, flush, sink);
-    clp_event_sized_settle(&clp_event_allocs, now_ns, flush, sink);
-    clp_event_sized_settle(&clp_event_locks, now_ns, flush, sink);
+    clp_event_sized_settle(&clp_event_allocs, now_ns, share, flush, sink);
+    clp_event_sized_settle(&clp_event_locks, now_ns, share, flush, sink);
     if (flush && clp_events_running() & 1u << CLP_SAMPLE_LOCK)
         clp_event_locks_open(now_ns, pass, sink);
     clp_event_members_reset();
-    epoch_end_ns = now_ns + EPOCH_NS;
+    epoch_begin_ns = now_ns;
 }
 
 void clp_events_begin(void)

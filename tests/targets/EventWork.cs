@@ -132,7 +132,8 @@ internal sealed class ExceptionsMode : Mode
         {
             try
             {
-                throw new InvalidDataException("\ud800" + n + "\0" + new string('ж', 5_000_000));
+                throw new InvalidDataException("\ud800" + n + (n % 2 == 0 ? "\0" : "")
+                    + new string('ж', 5_000_000));
             }
             catch (InvalidDataException)
             {

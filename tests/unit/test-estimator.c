@@ -155,7 +155,7 @@ static void offer(struct clp_threshold *t, struct epoch *e, unsigned class_id, d
 static void end_epoch(struct clp_threshold *t, struct epoch *e, bool exact_count,
                       struct estimate *ret)
 {
-    struct clp_threshold_totals all = clp_threshold_end(t);
+    struct clp_threshold_totals all = clp_threshold_end(t, 1);
     double sure_count = 0, sure_sum = 0, count = 0, sum = 0;
     for (unsigned i = 0; i < e->n; i++) {
         *(e->kept[i].certain ? &sure_count : &count) += e->kept[i].count;
@@ -267,9 +267,24 @@ static void test_a_burst_is_bounded(void **state)
         (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
     assert_true(atomic_load(&t.kept) > 150);
     assert_true(atomic_load(&t.kept) < 700);
-    struct clp_threshold_totals all = clp_threshold_end(&t);
+    struct clp_threshold_totals all = clp_threshold_end(&t, 1);
     assert_true(all.count == 1000000 && all.sum == 1e9);
     for (unsigned i = 0; i < 1000000; i++)
+        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
+    assert_true(atomic_load(&t.kept) > 50 && atomic_load(&t.kept) < 200);
+}
+
+/* A short epoch that kept few says more of the next one than its numbers do. */
+static void test_an_epoch_cut_short_is_no_quiet_one(void **state)
+{
+    struct clp_threshold t;
+    (void)state;
+    begin_run(6);
+    clp_threshold_init(&t, 100);
+    for (unsigned i = 0; i < 100; i++)
+        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
+    (void)clp_threshold_end(&t, 0.01);
+    for (unsigned i = 0; i < 10000; i++)
         (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
     assert_true(atomic_load(&t.kept) > 50 && atomic_load(&t.kept) < 200);
 }
@@ -299,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_waits_are_unbiased_and_their_totals_exact),
         cmocka_unit_test(test_allocations_are_unbiased),
         cmocka_unit_test(test_a_burst_is_bounded),
+        cmocka_unit_test(test_an_epoch_cut_short_is_no_quiet_one),
         cmocka_unit_test(test_what_nobody_stands_for_is_carried),
         cmocka_unit_test(test_chance_of_a_sampled_object),
     };

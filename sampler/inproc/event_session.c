@@ -91,7 +91,7 @@ static void *change(void *arg)
     uint32_t wanted = (uint32_t)(uintptr_t)arg, large = 0;
     if (CLR_OK(S.info->slots->get_loh_threshold(S.info, &large)))
         clp_event_alloc_large(large);
-    (void)prctl(PR_SET_NAME, "clrpulse");
+    (void)prctl(PR_SET_NAME, "clrpulse-event");
     for (unsigned kind = 0; kind < CLP_SAMPLE_KIND_COUNT; kind++)
         if (atomic_load(&S.running) & ~wanted & 1u << kind)
             stop(kind);
@@ -135,7 +135,7 @@ static bool create(void *(*run)(void *), void *arg, size_t stack_bytes, bool det
 static void *starter_main(void *arg)
 {
     (void)arg;
-    (void)prctl(PR_SET_NAME, "clrpulse");
+    (void)prctl(PR_SET_NAME, "clrpulse-start");
     for (uint32_t done = atomic_load(&S.asked); !atomic_load(&S.leave);) {
         pthread_t thread;
         uint32_t asked = atomic_load(&S.asked);

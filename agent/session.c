@@ -40,7 +40,6 @@ struct clp_session {
     struct clp_ipc_call call;
     bool asked;    /* the call is open */
     bool answered; /* the runtime has said yes */
-    bool again;    /* this is the second attach, which the library wished */
     uint64_t attach_until_ns, retry_at_ns;
 
     int peer_fd; /* the library, or a visitor that has not shown its nonce */
@@ -95,7 +94,7 @@ static bool has_exited(const struct clp_session *s)
 
 /* ---- attach -------------------------------------------------------------------------------- */
 
-static int begin_attach(struct clp_session *s, struct clp_fault *fault);
+static int begin_attach(struct clp_session *s, uint32_t flags, struct clp_fault *fault);
 
 static int ask_runtime(struct clp_session *s)
 {
@@ -255,31 +254,8 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
         welcome(s);
 }
 
-/* The library asked for a second attach. What the first one made is given back. */
-static void attach_again(struct clp_session *s)
-{
-    close_attach(s);
-    clp_cleanup_fd(&s->peer_fd);
-    s->peer_fd = -1;
-    s->reader = clp_reader_free(s->reader);
-    if (s->memory)
-        (void)munmap(s->memory, s->memory_bytes);
-    s->memory = NULL;
-    s->again = true;
-    s->answered = false;
-    s->retry_at_ns = 0;
-    s->state = CLP_SESSION_ATTACHING;
-    int r = begin_attach(s, &s->fault);
-    if (r < 0)
-        fail(s, r);
-}
-
 static void take_refusal(struct clp_session *s, const struct clp_msg_refused *m)
 {
-    if (m->msg.flags & CLP_REFUSED_AGAIN && !s->again) {
-        attach_again(s);
-        return;
-    }
     char reason[sizeof(m->reason) * 3];
     struct clp_text t = clp_text_in(reason, sizeof(reason));
     clp_text_utf8_clean(&t, m->reason, strnlen(m->reason, sizeof(m->reason)));
@@ -343,15 +319,27 @@ static void step_attaching(struct clp_session *s, uint64_t now_ns)
 
 /* ---- live ---------------------------------------------------------------------------------- */
 
-/* The runtime's answer may come after the library's HELLO, which counts for more than any answer.
- */
+/* The runtime's answer may come after the library's HELLO, which counts for more than any answer;
+ * a recount that failed is asked for again. */
 static void finish_call(struct clp_session *s, uint64_t now_ns)
 {
     struct clp_ipc_reply reply;
-    if (clp_ipc_call_step(&s->call, now_ns, &reply) == -EAGAIN)
+    if (clp_ipc_call_step(&s->call, now_ns, &reply) != -EAGAIN)
+        close_attach(s);
+}
+
+/* The library asks for an attach that adds no reader. Its wish comes each second until it is
+ * fulfilled; while one is under way the next is passed over. */
+static void take_recount(struct clp_session *s, uint64_t now_ns)
+{
+    struct clp_fault fault;
+    if (s->asked)
         return;
-    clp_ipc_call_done(&s->call);
-    s->asked = false;
+    s->attach_until_ns = now_ns + s->config.attach_ns;
+    if (begin_attach(s, CLP_ATTACH_COUNT_ONLY, &fault) < 0) {
+        clp_log_debug("process %d: no recount: %s", s->target.pid, fault.text);
+        close_attach(s);
+    }
 }
 
 static void step_closed(struct clp_session *s, uint64_t now_ns)
@@ -374,6 +362,8 @@ static void step_live(struct clp_session *s, uint64_t now_ns)
     int r = receive(s, buf, sizeof(buf));
     if (r == CLP_MSG_REFUSED) {
         take_refusal(s, (const struct clp_msg_refused *)buf);
+    } else if (r == CLP_MSG_RECOUNT) {
+        take_recount(s, now_ns);
     } else if (r == -ECONNRESET) {
         clp_cleanup_fd(&s->peer_fd);
         s->peer_fd = -1;
@@ -431,10 +421,11 @@ void clp_session_bye(struct clp_session *s, bool detach)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static int fill_attach_data(struct clp_session *s)
+static int fill_attach_data(struct clp_session *s, uint32_t flags)
 {
     struct clp_attach_data *a = &s->attach;
-    *a = (struct clp_attach_data){.magic = CLP_WIRE_MAGIC, .version = CLP_WIRE_VERSION};
+    *a = (struct clp_attach_data){
+        .magic = CLP_WIRE_MAGIC, .version = CLP_WIRE_VERSION, .flags = flags};
     memcpy(a->socket_path, s->place.socket_path, sizeof(a->socket_path));
     if (getrandom(a->library_nonce, CLP_NONCE_BYTES, 0) != CLP_NONCE_BYTES ||
         getrandom(a->reader_nonce, CLP_NONCE_BYTES, 0) != CLP_NONCE_BYTES)
@@ -442,13 +433,13 @@ static int fill_attach_data(struct clp_session *s)
     return 0;
 }
 
-static int begin_attach(struct clp_session *s, struct clp_fault *fault)
+static int begin_attach(struct clp_session *s, uint32_t flags, struct clp_fault *fault)
 {
     static const uint8_t clsid[CLP_GUID_BYTES] = CLP_CLSID_BYTES;
     int r = clp_place_make(&s->place, &s->target, s->config.library, fault);
     if (r < 0)
         return r;
-    r = fill_attach_data(s);
+    r = fill_attach_data(s, flags);
     if (r == 0)
         r = clp_ipc_encode_attach(&s->request, (uint32_t)(s->config.attach_ns / CLP_NSEC_PER_MSEC),
                                   clsid, s->place.library_path, &s->attach, sizeof(s->attach));
@@ -493,7 +484,7 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
         .listen_fd = -1, .meet = {.parent_fd = -1, .fd = -1}, .copy = {.parent_fd = -1, .fd = -1}};
     int r = take_target(s, target, fault);
     if (r == 0)
-        r = begin_attach(s, fault);
+        r = begin_attach(s, 0, fault);
     if (r < 0) {
         clp_session_free(s);
         return r;

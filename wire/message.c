@@ -12,6 +12,7 @@ static const uint32_t sizes[CLP_MSG_TYPE_COUNT] = {
     [CLP_MSG_FLUSH] = sizeof(struct clp_msg_flush),
     [CLP_MSG_BYE] = sizeof(struct clp_msg),
     [CLP_MSG_REFUSED] = sizeof(struct clp_msg_refused),
+    [CLP_MSG_RECOUNT] = sizeof(struct clp_msg),
 };
 
 int clp_msg_check(const void *buf, size_t len)

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 1u
+#define CLP_WIRE_VERSION 2u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -281,12 +281,14 @@ static inline uint32_t clp_frame_offset(uint64_t frame)
 struct clp_attach_data {
     uint64_t magic; /* CLP_WIRE_MAGIC */
     uint32_t version;
-    uint32_t flags;                         /* 0 */
+    uint32_t flags;                         /* enum below */
     uint8_t library_nonce[CLP_NONCE_BYTES]; /* the library shows it to the reader */
     uint8_t reader_nonce[CLP_NONCE_BYTES];  /* the reader shows it to the library */
     char socket_path[CLP_SOCKET_PATH_MAX];  /* as the target sees it, NUL-terminated */
 };
 static_assert(sizeof(struct clp_attach_data) == 152, "drawn in docs/wire.md");
+/* The answer to RECOUNT: no reader is announced, the attach alone is wanted. */
+enum { CLP_ATTACH_COUNT_ONLY = 1 };
 
 enum clp_msg_type {
     CLP_MSG_HELLO = 1,    /* library -> reader, first */
@@ -295,6 +297,8 @@ enum clp_msg_type {
     CLP_MSG_FLUSH = 4, /* reader -> library: account for everything up to now, then CLP_REC_MARK */
     CLP_MSG_BYE = 5,   /* reader -> library: leaves; a closed socket means the same without flags */
     CLP_MSG_REFUSED = 6, /* library -> reader: reason, then closes */
+    CLP_MSG_RECOUNT = 7, /* library -> reader: attach once more, CLP_ATTACH_COUNT_ONLY; the runtime
+                            has lost count of its profilers (sampler/inproc/counted.h) */
     CLP_MSG_TYPE_COUNT
 };
 
@@ -305,9 +309,6 @@ struct clp_msg {
 };
 
 enum { CLP_BYE_DETACH_IF_LAST = 1 }; /* clp_msg.flags of BYE */
-/* clp_msg.flags of REFUSED: a further attach will be let in (the runtime had lost count of its
- * profilers, sampler/inproc/runtime.c, and that attach puts it right). */
-enum { CLP_REFUSED_AGAIN = 1 };
 
 struct clp_msg_hello {
     struct clp_msg msg;

@@ -21,7 +21,10 @@
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
 #define PUBLISH_NS (50 * CLP_NSEC_PER_MSEC)
 #define HURRY_NS (2 * CLP_NSEC_PER_MSEC) /* a hand-shake or a mark is under way */
-#define READY_NS CLP_NSEC_PER_SEC        /* from an attach to the runtime's word that it is done */
+#define COUNT_NS                                                                                   \
+    (250 * CLP_NSEC_PER_MSEC) /* between two questions whether the runtime counts us               \
+                               */
+#define RECOUNT_NS (200 * CLP_NSEC_PER_MSEC) /* the same while it does not */
 #define DRAIN_MAX 8192u /* captures a round: more than the ring holds small ones of */
 #define RING_BASE_BYTES (512u << 10)
 #define RING_CPU_BYTES (64u << 10)
@@ -31,7 +34,9 @@
 static struct {
     struct clp_loop_runtime runtime;
     bool ready, enumerated;
-    uint64_t ready_due_ns;
+    bool loads; /* at start: the runtime is not up before it says so */
+    bool lost;  /* the answer to the last question */
+    uint64_t count_due_ns;
     bool sampling;
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
@@ -302,7 +307,7 @@ void clp_engine_begin(const struct clp_loop_runtime *runtime, bool own_descripto
     uint64_t slowdowns = E.budget.slowdowns, pass = E.pass;
     memset(&E, 0, sizeof(E));
     E.runtime = *runtime;
-    E.ready_due_ns = runtime->attaching ? clp_clock_monotonic_ns() + READY_NS : UINT64_MAX;
+    E.loads = !runtime->attaching;
     E.budget.slowdowns = slowdowns;
     E.pass = pass;
     clp_links_init(&self);
@@ -330,6 +335,7 @@ static bool in_a_hurry(void)
 
 static void sample_round(uint64_t now_ns)
 {
+    enumerate_once();
     uint32_t taken = drain();
     E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS);
     if (now_ns >= E.scan_due_ns)
@@ -339,12 +345,29 @@ static void sample_round(uint64_t now_ns)
         apply_interval();
 }
 
-/* The runtime does not call us (runtime.c, join). */
-static void send_readers_back(void)
+static void ask_recount(void)
 {
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
-        if (clp_links_at(i)->state == CLP_LINK_WELCOMED)
-            clp_link_ask_again(clp_links_at(i));
+        if (clp_links_at(i)->state >= CLP_LINK_WELCOMED)
+            clp_link_ask_recount(clp_links_at(i));
+}
+
+/* Before the runtime is up nothing is asked of it. Time counts on, whatever it says: only names and
+ * new threads depend on its calls. */
+static void heed_count(uint64_t now_ns)
+{
+    if (!E.runtime.has_lost_count || (E.loads && !E.ready) || now_ns < E.count_due_ns)
+        return;
+    bool lost = E.runtime.has_lost_count();
+    E.count_due_ns = now_ns + (lost ? RECOUNT_NS : COUNT_NS);
+    if (lost) {
+        E.ready = E.enumerated = false;
+        E.runtime.lost_sight();
+        ask_recount();
+    } else if (E.lost) {
+        E.ready = true; /* whoever put it right */
+    }
+    E.lost = lost;
 }
 
 uint64_t clp_engine_round(void)
@@ -356,10 +379,10 @@ uint64_t clp_engine_round(void)
     bool waiting = false;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
+    if (waiting || E.sampling)
+        heed_count(now);
     if (E.ready && (news.settings_changed || waiting))
         reorder();
-    if (waiting && !E.ready && now >= E.ready_due_ns)
-        send_readers_back();
     if (E.sampling)
         sample_round(now);
     else

@@ -54,9 +54,9 @@ static int send_message(int sock, const void *msg, size_t len)
     return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EMSGSIZE;
 }
 
-static void send_refusal(int sock, const char *reason, uint16_t flags)
+static void send_refusal(int sock, const char *reason)
 {
-    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, flags}};
+    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, 0}};
     struct clp_text t = clp_text_in(m.reason, sizeof(m.reason));
     clp_text_add(&t, reason);
     (void)send_message(sock, &m, sizeof(m)); /* best effort: the link ends either way */
@@ -83,7 +83,7 @@ static int send_hello(const struct clp_link *l)
 void clp_link_close(struct clp_link *l, const char *reason)
 {
     if (reason && l->sock >= 0)
-        send_refusal(l->sock, reason, 0);
+        send_refusal(l->sock, reason);
     if (l->sock >= 0)
         (void)close(l->sock);
     if (l->state == CLP_LINK_ACTIVE)
@@ -94,12 +94,10 @@ void clp_link_close(struct clp_link *l, const char *reason)
     l->sock = -1;
 }
 
-void clp_link_ask_again(struct clp_link *l)
+void clp_link_ask_recount(struct clp_link *l)
 {
-    if (l->sock >= 0)
-        send_refusal(l->sock, "the runtime has not let the library in; attach again",
-                     CLP_REFUSED_AGAIN);
-    clp_link_close(l, NULL);
+    struct clp_msg m = {sizeof(m), CLP_MSG_RECOUNT, 0};
+    (void)send_message(l->sock, &m, sizeof(m)); /* lost: it is asked again */
 }
 
 /* 0 connected, -EAGAIN try later, else -errno. */
@@ -157,7 +155,7 @@ bool clp_links_connect(const struct clp_attach_data *attach, uint64_t now_ns)
         return true;
     }
     if (connect_socket(&spare) == 0)
-        send_refusal(spare.sock, "four readers are attached to this process already", 0);
+        send_refusal(spare.sock, "four readers are attached to this process already");
     clp_link_close(&spare, NULL);
     return false;
 }

@@ -92,6 +92,8 @@ static int make_builder(struct clp_target *t)
         .ns_pid = t->process.ns_pid,
         .main_binary = n > 0 ? exe : NULL,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
+        .types = t->config.types,
+        .leave_out_idle = t->config.leave_out_idle,
     };
     return clp_build_new(&c, &t->build);
 }

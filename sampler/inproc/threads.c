@@ -164,6 +164,8 @@ static void retire_ended(uint64_t now_ns)
         if (!r || is_live(r) || r->ended_at_pass == state.pass)
             continue;
         clp_account_residual(r, now_ns);
+        if (clp_thread_table.ended)
+            clp_thread_table.ended(r, now_ns);
         clp_lock(&clp_thread_table.lock);
         clp_table_free(r);
         clp_unlock(&clp_thread_table.lock);

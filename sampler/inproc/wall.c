@@ -3,6 +3,7 @@
 #include "base/core/arena.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
+#include "sampler/inproc/image_files.h"
 #include "sampler/inproc/rawcall.h"
 #include "sampler/inproc/thread_table.h"
 #include "sampler/inproc/wall_shot.h"
@@ -22,6 +23,7 @@
 #define TRIES 3u                     /* at a thread that ran while it was looked at */
 #define TELL_NS CLP_NSEC_PER_SEC * 5 /* a wait that goes on is told of at least so often */
 #define FLUSH_SHOTS 512u
+#define SHORT_LIFE_NS (20 * CLP_NSEC_PER_MSEC)
 #define FROZEN_NS CLP_NSEC_PER_SEC /* beyond what a round may be late */
 
 static struct {
@@ -241,11 +243,17 @@ static void meet(uint32_t index, uint64_t now_ns)
     W.due_ns[index] = now_ns + random_below(INTERVAL_NS);
 }
 
+/* CPU time for looks. Reading an image's tables, once in its life, is no part of what they cost. */
+static uint64_t cost_clock(void)
+{
+    return clp_clock_self_ns() - clp_image_files_load_ns();
+}
+
 /* False: the budget is used up. */
 static bool visit_due(uint64_t now_ns, uint64_t *ret_next_ns)
 {
     uint32_t n = clp_table_count(), looks = 0;
-    uint64_t began = clp_clock_self_ns(), next = UINT64_MAX;
+    uint64_t began = cost_clock(), next = UINT64_MAX;
     bool left = true;
     for (uint32_t i = 0; i < n && left; i++) {
         uint32_t index = W.cursor < n ? W.cursor : 0;
@@ -258,12 +266,12 @@ static bool visit_due(uint64_t now_ns, uint64_t *ret_next_ns)
             if (r && atomic_load(&r->state) == CLP_RECORD_LIVE)
                 visit(r, now_ns);
             if (++looks % LOOKS_BETWEEN_CHECKS == 0)
-                left = (int64_t)(clp_clock_self_ns() - began) < W.tokens_ns;
+                left = (int64_t)(cost_clock() - began) < W.tokens_ns;
         }
         if (W.due_ns[index])
             next = CLP_MIN(next, W.due_ns[index]);
     }
-    uint64_t cost = clp_clock_self_ns() - began;
+    uint64_t cost = cost_clock() - began;
     W.tokens_ns -= (int64_t)cost;
     W.totals.cost_ns += cost;
     *ret_next_ns = next;
@@ -317,7 +325,6 @@ static void look_for_frozen(uint64_t now_ns)
 static void thread_ended(struct clp_record *r, uint64_t now_ns)
 {
     struct clp_wall_split s;
-    bool seen = r->wall.begun && r->wall.clock_ns;
     if (!r->wall.begun)
         first_sight(r);
     uint64_t end = r->ended_at_ns ? r->ended_at_ns : now_ns;
@@ -327,7 +334,7 @@ static void thread_ended(struct clp_record *r, uint64_t now_ns)
         tell(r, word_for(r), 0, left, end);
     else if (r->wall.has_stack)
         tell(r, CLP_SPECIAL_NONE, 0, left, end);
-    else if (seen || r->sampled)
+    else if (r->sampled || end - CLP_MIN(end, r->wall.account.from_ns) > SHORT_LIFE_NS)
         tell(r, CLP_SPECIAL_THREAD_ENDED, 0, left, end);
     else if (left)
         W.sink.wait(W.sink.user, clp_threads_process(), CLP_SPECIAL_SHORT_LIVED, 0, left, end);

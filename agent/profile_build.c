@@ -454,19 +454,19 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
 static void comment_own(struct clp_build *b)
 {
     const struct {
-        const char *name;
+        const char *name, *unit;
         uint64_t *value;
     } own[] = {
-        {"agent_unknown_ids", &b->unknown_ids},
-        {"agent_definitions_refused", &b->defs.refused},
-        {"agent_threads_forgotten", &b->defs.forgotten},
-        {"agent_windows_lost", &b->windows_lost},
-        {"agent_idle_left_out", &b->idle_ns},
+        {"agent_unknown_ids", "count", &b->unknown_ids},
+        {"agent_definitions_refused", "count", &b->defs.refused},
+        {"agent_threads_forgotten", "count", &b->defs.forgotten},
+        {"agent_windows_lost", "count", &b->windows_lost},
+        {"agent_idle_left_out", "nanoseconds", &b->idle_ns},
     };
     for (size_t i = 0; i < CLP_ARRAY_LEN(own); i++) {
         if (*own[i].value)
-            (void)!clp_profile_comment(b->profile, "%s=%llu count", own[i].name,
-                                       (unsigned long long)*own[i].value);
+            (void)!clp_profile_comment(b->profile, "%s=%llu %s", own[i].name,
+                                       (unsigned long long)*own[i].value, own[i].unit);
         *own[i].value = 0;
     }
 }

@@ -31,7 +31,7 @@ struct clp_feed {
     struct clp_ring ring;
     struct clp_idset images, methods, bodies;
     struct clp_feed_thread *threads;
-    uint32_t slot_high;  /* entries of slots in use: [0, slot_high) */
+    uint32_t slot_high;                  /* entries of slots in use: [0, slot_high) */
     uint64_t waiting_ns[CLP_FEED_KINDS]; /* of all samples that found the ring full */
     struct clp_feed_totals base;
     uint64_t counters[CLP_CTR_COUNT];
@@ -44,8 +44,8 @@ struct clp_feed_sample {
     uint64_t value_ns, time_ns;
     uint64_t value2; /* of the kind */
     uint16_t flags;  /* CLP_SAMPLE_* */
-    uint16_t count; /* frames, leaf first; at least 1 */
-    bool hijacked;  /* a return address was repaired */
+    uint16_t count;  /* frames, leaf first; at least 1 */
+    bool hijacked;   /* a return address was repaired */
     const uint64_t *frames;
 };
 

@@ -72,7 +72,9 @@ struct clp_record {
     bool unsignalled;     /* blocks the signal, or is a kernel worker: never gets a timer */
     bool seen_blocked;    /* had the signal blocked when its sample was overdue */
     bool managed_name;
-    bool replaced; /* another thread has its tid */
+    uint64_t name_hash;  /* of a name that was found once, and is to be found again */
+    uint64_t name_at_ns; /* when */
+    bool replaced;       /* another thread has its tid */
     bool bounds_wanted;
     bool bounds_tried;
     struct clp_wall_thread wall;

@@ -6,6 +6,7 @@
 #include "sampler/inproc/quota.h"
 #include "sampler/inproc/rawcall.h"
 #include "sampler/inproc/tasks.h"
+#include "sampler/inproc/thread_names.h"
 #include "sampler/inproc/thread_table.h"
 #include "sampler/inproc/timers.h"
 
@@ -19,6 +20,7 @@
 #define QUOTA_EVERY_NS CLP_NSEC_PER_SEC
 #define EMIT_EVERY_NS CLP_NSEC_PER_SEC
 #define NAME_SETTLES_NS (10 * CLP_NSEC_PER_SEC) /* threads name themselves after they started */
+#define NAME_AGAIN_NS (50 * CLP_NSEC_PER_MSEC)  /* longer than a collection moves things */
 #define ACTIVE_NS CLP_NSEC_PER_SEC
 #define IDLE_LIMIT_NS (10 * CLP_NSEC_PER_SEC)
 #define IDLE_LIMIT_MAX_NS (300 * CLP_NSEC_PER_SEC)
@@ -98,10 +100,42 @@ static bool never_signalled(const struct clp_record *r, const char *comm)
     return clp_tasks_blocked(r->pub.tid, &blocked) < 0 || blocked >> (SIGRTMIN - 1) & 1;
 }
 
+static uint64_t hash_of(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 0x100000001b3ull;
+    return h | 1;
+}
+
+/* A managed thread's name from before our time: believed when it was found twice. */
+static void look_for_whole_name(struct clp_record *r)
+{
+    char comm[CLP_TASK_COMM_BYTES + 1], name[CLP_THREAD_NAME_BYTES] = "";
+    uint64_t now = clp_clock_monotonic_ns();
+    int64_t len = clp_tasks_comm_raw(r->pub.tid, comm, sizeof(comm));
+    if (len < 0 ||
+        clp_thread_names_find(r->pub.clr_thread, comm, (size_t)len, name, sizeof(name)) < 0)
+        return;
+    if (r->name_hash != hash_of(name)) {
+        r->name_hash = hash_of(name);
+        r->name_at_ns = now;
+    }
+    if (now - r->name_at_ns < NAME_AGAIN_NS) {
+        r->fresh = true;
+        return;
+    }
+    memcpy(r->pub.name, name, sizeof(name));
+    r->managed_name = true;
+    r->pub.name_version++;
+}
+
 static void look_at_name(struct clp_record *r)
 {
     char comm[CLP_TASK_COMM_BYTES];
     r->fresh = false;
+    if (r->pub.clr_thread && !r->managed_name)
+        look_for_whole_name(r);
     if (clp_tasks_comm(r->pub.tid, comm) < 0)
         return;
     if (r->pub.kind != CLP_THREAD_MANAGED) {

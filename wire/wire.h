@@ -196,7 +196,8 @@ enum clp_sample_kind {
  * is one: the library writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of
  * a thread's clock at a flush or at its end accounted for without the stack being sent again, and
  * so is a wait that goes on.  With the flag CPU_WAIT a sample of kind WALL without frames goes to
- * the thread's last stack of kind CPU, or, where the ring has none, to its last one of kind WALL. */
+ * the thread's last stack of kind CPU, or, where the ring has none, to its last one of kind WALL.
+ */
 enum {
     CLP_SAMPLE_TRUNCATED = 1 << 0,    /* the root part of the stack is missing */
     CLP_SAMPLE_IN_EXCEPTION = 1 << 1, /* SIGSEGV was blocked: inside hardware exception handling */

@@ -20,7 +20,9 @@
 
 #define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come */
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
-#define PUBLISH_NS (50 * CLP_NSEC_PER_MSEC)
+#define ROUND_QUIET_NS (300 * CLP_NSEC_PER_MSEC) /* nothing has come for a while */
+#define CAPTURE_BYTES (16u << 10)                /* more than one takes on average */
+#define PUBLISH_NS (200 * CLP_NSEC_PER_MSEC) /* the process clock costs 50 ns a thread */
 #define HURRY_NS (2 * CLP_NSEC_PER_MSEC) /* a hand-shake or a mark is under way */
 #define READY_NS CLP_NSEC_PER_SEC        /* from an attach to the runtime's word that it is done */
 #define DRAIN_MAX 8192u /* captures a round: more than the ring holds small ones of */
@@ -37,7 +39,7 @@ static struct {
     bool sampling;
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
-    uint64_t wait_ns, wall_wait_ns;
+    uint64_t wait_ns, longest_wait_ns, wall_wait_ns;
     uint64_t scan_due_ns, publish_due_ns;
     struct clp_settings settings; /* union of all readers' */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
@@ -203,9 +205,18 @@ static uint64_t effective_interval(void)
     return CLP_MIN(ns, CLP_CPU_INTERVAL_MAX_NS);
 }
 
+/* So long the ring has room for a burst on all CPUs that nobody expects. */
+static uint64_t longest_wait(void)
+{
+    uint64_t cpus = (uint64_t)CLP_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
+    uint64_t ns = capture_ring_bytes() / CAPTURE_BYTES * E.interval_ns / cpus;
+    return CLP_MAX(CLP_MIN(ns, ROUND_QUIET_NS), ROUND_MAX_NS);
+}
+
 static void apply_interval(void)
 {
     E.interval_ns = effective_interval();
+    E.longest_wait_ns = longest_wait();
     clp_threads_start(E.interval_ns, E.settings.flags & CLP_SETTINGS_NATIVE_STACKS);
 }
 
@@ -374,7 +385,7 @@ static bool in_a_hurry(void)
 static void sample_round(uint64_t now_ns)
 {
     uint32_t taken = drain();
-    E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS);
+    E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, E.longest_wait_ns);
     if (now_ns >= E.scan_due_ns)
         scan();
     E.wall_wait_ns = clp_wall_round(now_ns, E.pass);

@@ -16,9 +16,11 @@
 #define IDLE_SHARE                                                                                 \
     4 /* a thread that did not move for a time is looked at after a quarter of it                  \
        */
+#define GRID_NS (128 * CLP_NSEC_PER_MSEC)
 #define TOGETHER_NS (2 * CLP_NSEC_PER_MSEC) /* one round looks at all that are due so soon */
 #define ROUND_MIN_NS (4 * CLP_NSEC_PER_MSEC)
-#define BURST_NS (20 * CLP_NSEC_PER_MSEC) /* of CPU time that was saved up */
+#define ROUND_COST_NS (CLP_NSEC_PER_MSEC / 2) /* what a round saves up for */
+#define BURST_NS (20 * CLP_NSEC_PER_MSEC)     /* of CPU time that was saved up */
 #define LOOKS_BETWEEN_CHECKS 16u
 #define TRIES 3u                     /* at a thread that ran while it was looked at */
 #define TELL_NS CLP_NSEC_PER_SEC * 5 /* a wait that goes on is told of at least so often */
@@ -51,12 +53,18 @@ static uint64_t random_below(uint64_t n)
     return n ? W.random % n : 0;
 }
 
-/* Half to one and a half times the mean, chosen before the interval begins. */
+/* Half to one and a half times the mean, chosen before the interval begins.  Long intervals end on
+ * a grid: many idle threads then share a round, and the loop need not wake for each. */
 static void set_due(const struct clp_record *r, uint64_t now_ns)
 {
     uint64_t idle = now_ns > r->wall.changed_ns ? now_ns - r->wall.changed_ns : 0;
     uint64_t mean = CLP_MIN(CLP_MAX(idle / IDLE_SHARE, INTERVAL_NS), INTERVAL_MAX_NS);
-    W.due_ns[clp_table_index(r)] = now_ns + mean / 2 + random_below(mean);
+    uint64_t due = now_ns + mean / 2 + random_below(mean);
+    if (mean >= GRID_NS)
+        due += GRID_NS - due % GRID_NS;
+    else if (mean >= GRID_NS / 4)
+        due += GRID_NS / 4 - due % (GRID_NS / 4);
+    W.due_ns[clp_table_index(r)] = due;
 }
 
 /* ---- what is told -------------------------------------------------------------------------- */
@@ -138,7 +146,9 @@ static void take_stack(struct clp_record *r, const struct clp_wall_shot *shot,
     struct clp_wall_split s;
     uint64_t hash = hash_of(stack, shot->call);
     bool same = w->has_stack && hash == w->hash;
-    clp_wall_account_split(&w->account, shot->time_ns, shot->clock_ns, cpu_wait_of(r), &s);
+    /* A thread that has not run since we came has not waited for a CPU either. */
+    uint64_t cpu_wait = shot->clock_ns > w->account.cpu_from_ns ? cpu_wait_of(r) : 0;
+    clp_wall_account_split(&w->account, shot->time_ns, shot->clock_ns, cpu_wait, &s);
     tell(r, CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, s.cpu_wait_ns, shot->time_ns);
     if (!w->has_stack) { /* nothing that it could be shared with */
         s.new_ns += s.old_ns;
@@ -222,7 +232,7 @@ static void visit(struct clp_record *r, uint64_t now_ns)
     } else {
         w->changed_ns = clp_clock_monotonic_ns();
         int e = look_at(r);
-        if (!w->delay_known)
+        if (!w->delay_known && clock > w->account.cpu_from_ns)
             (void)cpu_wait_of(r); /* what it waited before is not told */
         if (e < 0 && e != -EAGAIN && e != -EBUSY && e != -ESRCH) {
             w->has_stack = false;
@@ -283,6 +293,14 @@ static void refill(uint64_t now_ns)
     int64_t got = (int64_t)((now_ns - W.refilled_ns) / 1000 * W.budget_ppm / 1000);
     W.refilled_ns = now_ns;
     W.tokens_ns = CLP_MIN(W.tokens_ns + got, (int64_t)BURST_NS);
+}
+
+/* Until there is enough to be worth a round. */
+static uint64_t saving_up_ns(void)
+{
+    uint64_t missing = (uint64_t)CLP_MAX((int64_t)ROUND_COST_NS - W.tokens_ns, (int64_t)0);
+    uint64_t ns = missing * 1000 / W.budget_ppm * 1000;
+    return CLP_MAX(ns, INTERVAL_NS);
 }
 
 /* ---- a process that was stopped ------------------------------------------------------------ */
@@ -414,7 +432,7 @@ uint64_t clp_wall_round(uint64_t now_ns, uint64_t pass)
     bool left = W.tokens_ns <= 0 ? false : visit_due(now_ns, &next);
     W.round_ns = clp_clock_monotonic_ns();
     if (!left)
-        return INTERVAL_NS;
+        return saving_up_ns();
     return next == UINT64_MAX ? next : CLP_MAX(next, W.round_ns + ROUND_MIN_NS) - W.round_ns;
 }
 

@@ -22,10 +22,10 @@
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
 #define ROUND_QUIET_NS (300 * CLP_NSEC_PER_MSEC) /* nothing has come for a while */
 #define CAPTURE_BYTES (16u << 10)                /* more than one takes on average */
-#define PUBLISH_NS (200 * CLP_NSEC_PER_MSEC) /* the process clock costs 50 ns a thread */
-#define HURRY_NS (2 * CLP_NSEC_PER_MSEC) /* a hand-shake or a mark is under way */
-#define READY_NS CLP_NSEC_PER_SEC        /* from an attach to the runtime's word that it is done */
-#define DRAIN_MAX 8192u /* captures a round: more than the ring holds small ones of */
+#define PUBLISH_NS (200 * CLP_NSEC_PER_MSEC)     /* the process clock costs 50 ns a thread */
+#define HURRY_NS (2 * CLP_NSEC_PER_MSEC)         /* a hand-shake or a mark is under way */
+#define READY_NS CLP_NSEC_PER_SEC /* from an attach to the runtime's word that it is done */
+#define DRAIN_MAX 8192u           /* captures a round: more than the ring holds small ones of */
 #define RING_BASE_BYTES (512u << 10)
 #define RING_CPU_BYTES (64u << 10)
 #define RING_MAX_BYTES (4u << 20)

@@ -213,6 +213,7 @@ static void first_sight(struct clp_record *r)
 {
     struct clp_wall_thread *w = &r->wall;
     w->begun = true;
+    w->delay_known = true; /* born while we look: all of it is told */
     w->copy_bytes = CLP_WALL_COPY_MIN;
     w->changed_ns = r->made_at_ns;
 }
@@ -305,11 +306,14 @@ static uint64_t saving_up_ns(void)
 
 /* ---- a process that was stopped ------------------------------------------------------------ */
 
+#define NOT_COUNTED UINT64_MAX /* by this kernel: then a busy machine looks like a frozen process  \
+                                */
+
 static uint64_t own_wait(void)
 {
     uint64_t ns = 0;
     int32_t tid = (int32_t)clp_raw3(SYS_gettid, 0, 0, 0);
-    return clp_wall_shot_delay(tid, UINT32_MAX, &ns) < 0 ? 0 : ns;
+    return clp_wall_shot_delay(tid, UINT32_MAX, &ns) < 0 ? NOT_COUNTED : ns;
 }
 
 static void give_frozen(struct clp_record *r, uint64_t now_ns, uint64_t frozen_ns)
@@ -321,14 +325,14 @@ static void give_frozen(struct clp_record *r, uint64_t now_ns, uint64_t frozen_n
     tell(r, CLP_SPECIAL_FROZEN, 0, clp_wall_account_take(a, now_ns, clock, frozen_ns), now_ns);
 }
 
-/* The loop sleeps for some 50 ms at most.  It was away for longer, and not because it had to wait
+/* The loop sleeps for some 300 ms at most.  It was away for longer, and not because it had to wait
  * for a CPU: somebody has stopped the process, by a signal or a freezer. */
 static void look_for_frozen(uint64_t now_ns)
 {
     uint64_t waited = own_wait();
     uint64_t away = now_ns - W.round_ns, queued = waited - W.own_wait_ns;
     W.own_wait_ns = waited;
-    if (away < FROZEN_NS || queued > away / 2)
+    if (waited == NOT_COUNTED || away < FROZEN_NS || queued > away / 2)
         return;
     for (uint32_t i = 0; i < clp_table_count(); i++) {
         struct clp_record *r = clp_table_at(i);

@@ -30,6 +30,7 @@
 #define RING_CPU_BYTES (64u << 10)
 #define RING_MAX_BYTES (4u << 20)
 #define THREADS_MAX 16384u
+#define NO_MEMORY "no memory for the library's tables in this process"
 
 static struct {
     struct clp_loop_runtime runtime;
@@ -37,6 +38,7 @@ static struct {
     uint64_t ready_due_ns;
     bool own_descriptors;
     bool sampling;
+    bool no_wall;       /* it was asked for, and there was no memory */
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
     uint64_t wait_ns, longest_wait_ns, wall_wait_ns;
@@ -188,7 +190,7 @@ static const char *prepare(void)
 {
     if (clp_images_init() < 0 || clp_capture_init(capture_ring_bytes(), THREADS_MAX) < 0 ||
         clp_threads_init(THREADS_MAX, &threads_sink) < 0)
-        return "no memory for the library's tables in this process";
+        return NO_MEMORY;
     if (clp_probe_result(CLP_PROBE_VM_READV) < 0)
         clp_images_forbid_vm_readv();
     if (clp_probe_result(CLP_PROBE_ARCH_PRCTL) == 0)
@@ -222,11 +224,12 @@ static void apply_interval(void)
 
 static void apply_wall(void)
 {
+    E.no_wall = false;
     if (!(E.settings.sample_kinds & 1u << CLP_SAMPLE_WALL))
         clp_wall_stop();
     else if (clp_wall_start(clp_clock_monotonic_ns(), E.settings.wall_budget_ppm, E.own_descriptors,
                             &wall_sink) < 0)
-        E.cannot = "no memory for the library's tables in this process";
+        E.no_wall = true;
 }
 
 /* After the tables of threads stand: what is told to them before is lost. */
@@ -307,8 +310,11 @@ static void reorder(void)
         apply_wall();
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
         struct clp_link *l = clp_links_at(i);
+        bool wall = l->settings.sample_kinds & 1u << CLP_SAMPLE_WALL;
         if (l->state >= CLP_LINK_WELCOMED && l->settings.sample_kinds && !E.sampling)
             clp_link_close(l, E.cannot);
+        else if (l->state >= CLP_LINK_WELCOMED && wall && E.no_wall)
+            clp_link_close(l, NO_MEMORY);
         else if (l->state == CLP_LINK_WELCOMED)
             open_feed(l);
     }

@@ -122,6 +122,13 @@ class TestLabels(Case):
         self.assertEqual([s for s in profile.samples if s.labels.get("wait") == "idle"], [])
         self.assertGreater(comment(profile, "agent_idle_left_out"), 5 * profile.duration_ns)
 
+    def test_gc(self):
+        """Threads that a collection suspended wait for it, and for nothing else."""
+        got = record_work(self, self.target("chain", "--gc-rate", 300), 6)
+        sums = wall_by(got.profile, lambda s: s.labels.get("wait"))
+        print({str(wait): round(ns / 1e9, 3) for wait, ns in sums.items()})
+        self.assertGreater(sums.get("gc", 0), 1e6)
+
     def test_convoy(self):
         def measure():
             got = record_work(self, self.target("stopwatch", "--convoy", 8), SECONDS)

@@ -269,10 +269,11 @@ static void pushed_arguments(void **state)
 /* alloca: the one who calls this function by a direct call. */
 static void dynamic_frames(void **state)
 {
-    static const char *const ways[] = {"\x48\x83\xe4\xe0", /* and rsp,-32 */
-                                       "\x48\x29\xc4", "\x48\x89\xcc",
-                                       "\x4c\x8d\x24\x24\x49\x29"
-                                       "\xc4\x4c\x89\xe4"};
+    static const char *const ways[] = {
+        "\x48\x83\xe4\xe0",                          /* and rsp,-32 */
+        "\x48\x29\xc4",                              /* sub rsp,rax */
+        "\x48\x89\xcc",                              /* mov rsp,rcx */
+        "\x4c\x8d\x24\x24\x49\x29\xc4\x4c\x89\xe4"}; /* by way of r12 */
     static const size_t lengths[] = {4, 3, 3, 10};
     (void)state;
     for (size_t i = 0; i < CLP_ARRAY_LEN(ways); i++) {

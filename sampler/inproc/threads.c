@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define SCAN_MIN_NS (100 * CLP_NSEC_PER_MSEC)
+#define SCAN_QUIET_NS CLP_NSEC_PER_SEC /* while nobody runs */
 #define SCAN_MAX_NS (5 * CLP_NSEC_PER_SEC)
 #define SCAN_COST_FACTOR 4000 /* a pass may cost 0.025 % of the time until the next one */
 #define LIST_EVERY_NS CLP_NSEC_PER_SEC
@@ -33,7 +34,9 @@ static struct {
     uint64_t pass;
     int64_t stamp;
     uint64_t listed_at_ns, quota_at_ns;
-    uint64_t refused;    /* times a thread was left without a timer */
+    uint64_t refused; /* times a thread was left without a timer */
+    bool any_moved;   /* a clock, in this pass */
+    uint64_t pause_ns;
     uint32_t looks_left; /* at signal masks, in this pass */
     uint32_t names_left; /* to be read from /proc, in this pass */
 } state;
@@ -273,6 +276,7 @@ static bool read_clock(struct clp_record *r, uint64_t now_ns, bool *ret_moved)
         return false;
     }
     *ret_moved = clock > r->pub.seen_ns;
+    state.any_moved |= *ret_moved && r->pub.kind != CLP_THREAD_OURS;
     if (*ret_moved)
         r->pub.moved_at_ns = now_ns;
     r->pub.seen_ns = clock;
@@ -433,6 +437,7 @@ uint64_t clp_threads_scan(uint64_t now_ns)
         return SCAN_MAX_NS;
     uint64_t began = clp_clock_self_ns();
     state.pass++;
+    state.any_moved = false;
     state.looks_left = LOOKS_A_PASS;
     state.names_left = NAMES_A_PASS;
     retire_ended(now_ns);
@@ -442,8 +447,11 @@ uint64_t clp_threads_scan(uint64_t now_ns)
     clp_account_short_lived(now_ns, slack, false);
     clp_timers_rotate(now_ns);
     clp_bounds_learn(now_ns);
-    uint64_t pause = (clp_clock_self_ns() - began) * SCAN_COST_FACTOR;
-    return CLP_MIN(CLP_MAX(pause, SCAN_MIN_NS), SCAN_MAX_NS);
+    uint64_t pause = CLP_MAX((clp_clock_self_ns() - began) * SCAN_COST_FACTOR, SCAN_MIN_NS);
+    if (!state.any_moved) /* a process that sleeps is looked at less and less often */
+        pause = CLP_MAX(pause, CLP_MIN(2 * state.pause_ns, SCAN_QUIET_NS));
+    state.pause_ns = CLP_MIN(pause, SCAN_MAX_NS);
+    return state.pause_ns;
 }
 
 void clp_threads_flush(uint64_t now_ns)

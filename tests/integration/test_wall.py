@@ -172,7 +172,10 @@ class TestLabels(Case):
             labels = {0: "sleep", 1: "event", 2: "event", 3: "io"}
             for i, worker in enumerate(got.truth["sleepers"]):
                 sums = wall_by(got.profile, lambda s: s.labels.get("wait"), worker["name"])
-                self.assert_share(sums.get(labels[i % 4], 0), sum(sums.values()), 0.97,
+                # A busy machine lets it wait for a CPU after each sleep; test_starved tells whether
+                # that is counted right.
+                own = sum(sums.values()) - sums.get("cpu-wait", 0)
+                self.assert_share(sums.get(labels[i % 4], 0), own, 0.97,
                                   f"{worker['name']} waits as {labels[i % 4]}", got.profile)
         with_retry(measure)
 

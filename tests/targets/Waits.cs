@@ -204,9 +204,13 @@ internal sealed class StopwatchMode : Mode
         while (!worker.Stop)
         {
             worker.Checksum = Work.BurnCpu(worker.Checksum, 5_000_000);
+            // What the thread then waits for a CPU, the kernel counts: that is no sleep.
+            (_, ulong delay) = SchedStat();
             ulong start = Native.Now(Native.ClockMonotonic);
             Thread.Sleep(5);
-            waited[worker.Index] += Native.Now(Native.ClockMonotonic) - start;
+            ulong took = Native.Now(Native.ClockMonotonic) - start;
+            (_, ulong delayed) = SchedStat();
+            waited[worker.Index] += took - Math.Min(took, delayed - delay);
             worker.Loops++;
         }
         after[worker.Index] = SchedStat();

@@ -16,7 +16,7 @@
 #define SCAN_MIN_NS (100 * CLP_NSEC_PER_MSEC)
 #define SCAN_QUIET_NS CLP_NSEC_PER_SEC /* while nobody runs */
 #define SCAN_MAX_NS (5 * CLP_NSEC_PER_SEC)
-#define SCAN_COST_FACTOR 4000 /* a pass may cost 0.025 % of the time until the next one */
+#define SCAN_COST_FACTOR 1000 /* a pass may cost 0.1 % of the time until the next one */
 #define LIST_EVERY_NS CLP_NSEC_PER_SEC
 #define QUOTA_EVERY_NS CLP_NSEC_PER_SEC
 #define EMIT_EVERY_NS CLP_NSEC_PER_SEC

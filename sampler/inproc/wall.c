@@ -306,8 +306,9 @@ static uint64_t saving_up_ns(void)
 
 /* ---- a process that was stopped ------------------------------------------------------------ */
 
-#define NOT_COUNTED UINT64_MAX /* by this kernel: then a busy machine looks like a frozen process  \
-                                */
+#define NOT_COUNTED                                                                                \
+    UINT64_MAX /* by this kernel: then a busy machine looks like a frozen process                  \
+                */
 
 static uint64_t own_wait(void)
 {

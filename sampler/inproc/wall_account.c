@@ -29,7 +29,9 @@ void clp_wall_account_split(struct clp_wall_account *a, uint64_t now_ns, uint64_
 {
     uint64_t owed = clp_wall_account_owed(a, now_ns, cpu_ns);
     uint64_t sure = a->sure_ns > a->told_ns ? CLP_MIN(a->sure_ns - a->told_ns, owed) : 0;
-    uint64_t cpu_wait = CLP_MIN(cpu_wait_ns, owed - sure);
+    uint64_t cpu_wait = CLP_MIN(cpu_wait_ns, owed);
+    /* A thread that was woken and has not run yet still has its old stack: then it was sure too. */
+    sure = CLP_MIN(sure, owed - cpu_wait);
     uint64_t open = owed - sure - cpu_wait;
     *ret = (struct clp_wall_split){
         .old_ns = sure + open / 2, .new_ns = open - open / 2, .cpu_wait_ns = cpu_wait};

@@ -31,7 +31,7 @@ uint64_t clp_wall_account_owed(const struct clp_wall_account *a, uint64_t now_ns
 /* The CPU clock has not moved since the stack was taken: up to now all was that stack's. */
 void clp_wall_account_sure(struct clp_wall_account *a, uint64_t now_ns, uint64_t cpu_ns);
 /* The clock has moved: gives out all that is owed.  Up to the last sure visit it is the old
- * stack's; then `cpu_wait_ns`, as the kernel counted it; of the rest nobody knows when the one
+ * stack's, but for `cpu_wait_ns`, as the kernel counted it; of the rest nobody knows when the one
  * stack ended and the other began: half each, which is right on average. */
 void clp_wall_account_split(struct clp_wall_account *a, uint64_t now_ns, uint64_t cpu_ns,
                             uint64_t cpu_wait_ns, struct clp_wall_split *ret);

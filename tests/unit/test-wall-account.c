@@ -47,6 +47,21 @@ static void what_was_seen_is_the_old_stack_s(void **state)
     assert_int_equal(s.new_ns, 3 * MS);
 }
 
+/* It was woken at once after the sure look, or before it: the wait for a CPU is the kernel's word.
+ */
+static void runnable_time_may_have_looked_asleep(void **state)
+{
+    (void)state;
+    struct clp_wall_account a;
+    struct clp_wall_split s;
+    clp_wall_account_begin(&a, 0, 0);
+    clp_wall_account_sure(&a, 100 * MS, 0);
+    clp_wall_account_split(&a, 103 * MS, 1 * MS, 12 * MS, &s);
+    assert_int_equal(s.cpu_wait_ns, 12 * MS);
+    assert_int_equal(s.old_ns, 90 * MS);
+    assert_int_equal(s.new_ns, 0);
+}
+
 static void no_more_is_runnable_than_was_waited(void **state)
 {
     (void)state;
@@ -91,6 +106,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_lost_or_told_twice),
         cmocka_unit_test(what_was_seen_is_the_old_stack_s),
+        cmocka_unit_test(runnable_time_may_have_looked_asleep),
         cmocka_unit_test(no_more_is_runnable_than_was_waited),
         cmocka_unit_test(a_clock_ahead_takes_nothing_back),
         cmocka_unit_test(time_that_was_taken_is_not_the_stack_s),

@@ -448,7 +448,8 @@ uint64_t clp_threads_scan(uint64_t now_ns)
     clp_timers_rotate(now_ns);
     clp_bounds_learn(now_ns);
     uint64_t pause = CLP_MAX((clp_clock_self_ns() - began) * SCAN_COST_FACTOR, SCAN_MIN_NS);
-    if (!state.any_moved) /* a process that sleeps is looked at less and less often */
+    /* A process that sleeps is looked at less and less often, where wall samples look as well. */
+    if (!state.any_moved && clp_thread_table.ended)
         pause = CLP_MAX(pause, CLP_MIN(2 * state.pause_ns, SCAN_QUIET_NS));
     state.pause_ns = CLP_MIN(pause, SCAN_MAX_NS);
     return state.pause_ns;

@@ -29,6 +29,8 @@ struct clp_target_config {
     const char *library;
     struct clp_symbols *symbols;
     struct clp_settings settings;
+    uint32_t types; /* bit (1 << enum clp_profile_type) */
+    bool leave_out_idle;
     void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
     void *context;
 };

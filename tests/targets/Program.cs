@@ -40,6 +40,11 @@ internal static class Program
         ["procstart"] = o => new ProcessStartMode(o),
         ["eintr"] = o => new InterruptMode(o),
         ["collectible"] = o => new CollectibleMode(o),
+        ["shares"] = o => new SharesMode(o),
+        ["lives"] = o => new LivesMode(o),
+        ["stopwatch"] = o => new StopwatchMode(o, convoy: 8, half: 0),
+        ["waking"] = o => new WakingMode(o),
+        ["waits"] = o => new WaitKindsMode(o),
         ["chunks"] = o => new ChunksMode(o),
     };
 

@@ -106,7 +106,9 @@ static void reply_info(int fd)
     uint64_t pid = (uint64_t)getpid();
     memcpy(p, (uint32_t[]){1}, 4);
     memcpy(p + 4, &pid, 8);
-    memset(p + 12, 0x5a, 16);
+    memset(p + 12, 0x5a, 16); /* the cookie: of this instance only */
+    memcpy(p + 12, &pid, 8);
+    memcpy(p + 20, (uint64_t[]){own_start_ticks()}, 8);
     n = 28;
     n += put_text(p + n, "/usr/bin/fake --flag");
     n += put_text(p + n, "Linux");

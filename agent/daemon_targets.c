@@ -81,6 +81,17 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
     return clp_target_start(p, &c, &m->target, fault);
 }
 
+/* Four targets may fill their tables; more share what that takes. */
+#define WHOLE_TABLES 4
+
+static void share_memory(struct clp_daemon *d)
+{
+    unsigned share = (unsigned)(d->targets + WHOLE_TABLES - 1) / WHOLE_TABLES;
+    for (size_t i = 0; i < d->roster.count; i++)
+        if (d->roster.members[i]->target)
+            clp_target_set_share(d->roster.members[i]->target, share);
+}
+
 static void begin(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
                   uint64_t now_ns)
 {
@@ -91,6 +102,7 @@ static void begin(struct clp_daemon *d, struct clp_member *m, const struct clp_d
         return;
     }
     d->targets++;
+    share_memory(d);
     clp_member_set(m, CLP_MEMBER_ATTACHING, now_ns, "");
     clp_scan_hold(d->scan, m->pid, UINT64_MAX);
 }
@@ -164,6 +176,7 @@ static void leave(struct clp_daemon *d, struct clp_member *m)
     clp_daemon_count(m);
     clp_member_leave(m);
     d->targets--;
+    share_memory(d);
 }
 
 static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)

@@ -17,6 +17,7 @@ struct clp_build {
     struct clp_definitions defs;
     uint64_t window; /* from 1 */
     uint64_t samples;
+    unsigned share; /* of the ceilings, 1 part in this many */
 
     struct clp_profile *profile;
     struct clp_map frames;                /* native frame -> location of this window */
@@ -108,8 +109,11 @@ static uint32_t special_location(struct clp_build *b, uint32_t special)
     return b->specials[special] - 1;
 }
 
+/* An id that was defined may have had no room, or may have made room. */
 static uint32_t unknown_location(struct clp_build *b)
 {
+    if (b->defs.incomplete)
+        return CLP_PROFILE_OTHER_LOCATION;
     b->unknown_ids++;
     return special_location(b, CLP_SPECIAL_UNKNOWN);
 }
@@ -316,6 +320,23 @@ uint64_t clp_build_samples(const struct clp_build *b)
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
+/* The parts of a profile that grow with what a target does; 0 stands for the whole ceiling. */
+static struct clp_profile_limits limits_of(unsigned share)
+{
+    if (share <= 1)
+        return (struct clp_profile_limits){0};
+    return (struct clp_profile_limits){
+        .strings = 65536 / share,
+        .string_bytes = (16u << 20) / share,
+        .functions = 32768 / share,
+        .locations = 131072 / share,
+        .stacks = 65536 / share,
+        .stack_frames = 4194304 / share,
+        .label_sets = 65536 / share,
+        .samples = 65536 / share,
+    };
+}
+
 static int new_profile(const struct clp_build *b, struct clp_profile **ret)
 {
     static const struct clp_value_type types[] = {{"cpu", "nanoseconds"}};
@@ -324,6 +345,7 @@ static int new_profile(const struct clp_build *b, struct clp_profile **ret)
         .sample_type_count = CLP_ARRAY_LEN(types),
         .period_type = types[0],
         .period = (int64_t)b->config.cpu_interval_ns,
+        .limits = limits_of(b->share),
     };
     return clp_profile_new(&c, ret);
 }
@@ -332,6 +354,7 @@ static void begin_window(struct clp_build *b, struct clp_profile *profile)
 {
     b->profile = profile;
     b->window++;
+    clp_definitions_turn(&b->defs, b->window);
     b->samples = 0;
     clp_map_done(&b->frames);
     clp_map_done(&b->functions);
@@ -374,6 +397,7 @@ static void comment_own(struct clp_build *b)
     } own[] = {
         {"agent_unknown_ids", &b->unknown_ids},
         {"agent_definitions_refused", &b->defs.refused},
+        {"agent_definitions_evicted", &b->defs.evicted},
         {"agent_threads_forgotten", &b->defs.forgotten},
         {"agent_windows_lost", &b->windows_lost},
     };
@@ -403,6 +427,12 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     return 0;
 }
 
+void clp_build_set_share(struct clp_build *b, unsigned share)
+{
+    b->share = CLP_MAX(share, 1u);
+    b->defs.ceiling = CLP_BUILD_DEFINITIONS_BYTES / b->share;
+}
+
 int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
 {
     struct clp_build *b = calloc(1, sizeof(*b));
@@ -410,6 +440,7 @@ int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
     if (!b)
         return -ENOMEM;
     b->config = *config;
+    b->share = 1;
     clp_map_init(&b->frames, FRAME_CACHE_MAX);
     clp_map_init(&b->functions, FRAME_CACHE_MAX);
     /* A tid can only be looked up where the target counts threads as we do. */

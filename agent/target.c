@@ -255,6 +255,12 @@ uint64_t clp_target_window_start_ns(const struct clp_target *t)
     return t->start_ns;
 }
 
+void clp_target_set_share(struct clp_target *t, unsigned share)
+{
+    if (t->build)
+        clp_build_set_share(t->build, share);
+}
+
 uint64_t clp_target_samples(const struct clp_target *t)
 {
     return t->build ? clp_build_samples(t->build) : 0;

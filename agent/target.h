@@ -67,6 +67,8 @@ uint64_t clp_target_patience_ns(const struct clp_target *t);
 /* When the window began, CLOCK_MONOTONIC; 0 while attaching. */
 uint64_t clp_target_window_start_ns(const struct clp_target *t);
 
+/* clp_build_set_share. */
+void clp_target_set_share(struct clp_target *t, unsigned share);
 /* Samples since the window began. */
 uint64_t clp_target_samples(const struct clp_target *t);
 

@@ -12,9 +12,14 @@ clp_unit_test(test-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-profile-
               USES clp_agent)
 clp_test_alloc_fail(test-profile-build)
 target_compile_definitions(test-profile-build PRIVATE CLP_VERSION="${PROJECT_VERSION}")
-foreach(name walltime seq identity check roster status port)
+foreach(name walltime seq identity check roster status port memory)
   clp_unit_test(test-${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-${name}.c USES clp_agent)
 endforeach()
+set_tests_properties(test-memory PROPERTIES TIMEOUT 240)
+# 10 million distinct stacks and 1 million code bodies, in a window each 60 s half an hour's worth.
+add_test(NAME stress-memory COMMAND test-memory)
+set_tests_properties(stress-memory PROPERTIES LABELS stress TIMEOUT 600
+  ENVIRONMENT "CLP_MEMORY_STACKS=10000000;CLP_MEMORY_BODIES=1000000")
 clp_unit_test(test-scan SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-scan.c USES clp_agent)
 clp_unit_test(test-place SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-place.c USES clp_agent)
 

@@ -5,9 +5,10 @@
  *                  [--wrong-nonce] [--garbage] [--refuse TEXT] [--leave-after MS] [--version N.N.N]
  *                  [--cpu NS] [--undumpable]
  *
- * It prints "ready PID" when its port is open and "detach" when a reader's BYE asked for that.
- * Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method Fake.Work.Spin called by
- * Fake.Program.Main is written; after a FLUSH its MARK.  One reader at a time. */
+ * It prints "ready PID" when its port is open, "resumed" when it is let go, and "detach" when a
+ * reader's BYE asked for that. Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method
+ * Fake.Work.Spin called by Fake.Program.Main is written; after a FLUSH its MARK.  One reader at a
+ * time. */
 #include "base/clock.h"
 #include "base/core/proctext.h"
 #include "base/file.h"
@@ -125,7 +126,11 @@ static bool serve_port(int port, struct clp_attach_data *ret)
     int fd = accept(port, NULL, NULL);
     ssize_t n = fd < 0 ? -1 : recv(fd, m, sizeof(m), 0);
     bool attach = false;
-    if (n >= 20 && m[16] == 4) {
+    if (n >= 20 && m[16] == 4 && m[17] == 1) {
+        reply(fd, true, (const uint8_t[4]){0}, 4);
+        printf("resumed\n");
+        fflush(stdout);
+    } else if (n >= 20 && m[16] == 4) {
         reply_info(fd);
     } else if (n > (ssize_t)sizeof(*ret) && m[16] == 3) {
         memcpy(ret, m + n - sizeof(*ret), sizeof(*ret));

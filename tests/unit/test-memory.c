@@ -3,8 +3,7 @@
  *
  * One target, windows as the daemon makes them, encoded as well.  What is asserted: every total is
  * exact, what found no room is in [other], and the resident memory stops growing below its ceiling.
- * CLP_MEMORY_STACKS and CLP_MEMORY_BODIES make it longer (10 million and 1 million in the stress
- * tests). */
+ * Under `./dev stress` (CLP_STRESS_SECONDS is set) it is half an hour's worth. */
 #include "tests/unit/clp-cmocka.h"
 
 #include "agent/profile_build.h"
@@ -39,10 +38,9 @@ static uint32_t any(uint32_t below)
     return (uint32_t)((seed >> 20) % below);
 }
 
-static uint64_t wished(const char *name, uint64_t standard)
+static uint64_t wished(uint64_t stress, uint64_t standard)
 {
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 10) : standard;
+    return getenv("CLP_STRESS_SECONDS") ? stress : standard;
 }
 
 static void define(uint32_t id)
@@ -109,8 +107,8 @@ static void window(uint64_t stacks, uint32_t *bodies, uint32_t new_bodies, uint6
 static void endless_stacks_and_code(void **state)
 {
     (void)state;
-    uint64_t stacks = wished("CLP_MEMORY_STACKS", 840000) / WINDOWS;
-    uint32_t new_bodies = (uint32_t)(wished("CLP_MEMORY_BODIES", 180000) / WINDOWS);
+    uint64_t stacks = wished(10000000, 840000) / WINDOWS;
+    uint32_t new_bodies = (uint32_t)(wished(1000000, 180000) / WINDOWS);
     uint32_t bodies = 0;
     uint64_t early = 0, most = 0, folded = 0;
     for (unsigned i = 0; i < WINDOWS; i++) {

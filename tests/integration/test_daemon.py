@@ -58,8 +58,11 @@ class DaemonCase(test_session.Case):
                                         **(env or {})})
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        self.wait_for(lambda: self.has_socket() or process.poll() is not None, "the agent's socket")
+        self.wait_for(lambda: self.answers() or process.poll() is not None, "the agent answers")
         return process
+
+    def answers(self):
+        return self.run_clrpulse("status", "-c", f"{self.directory}/c.yaml").returncode == 0
 
     def has_socket(self):
         return os.path.exists(f"{self.directory}/state/agent.sock")

@@ -246,7 +246,7 @@ class TestAgent(Case):
         used = next(int(c.split("=")[1].split()[0]) for c in profile.comments
                     if c.startswith("process_cpu="))
         self.assert_ratio(profile.total() / used, 0.97, 1.01, "CPU accounted for", profile)
-        self.assertGreater(profile.total(), 1.5e9)
+        self.assertGreater(profile.total(), 0.8e9)  # of two seconds, on a busy machine
         # Under a shell, and ended by a signal that is passed on.
         process = start("sh", "-c", f"exec {program} spin --busy 1")
         time.sleep(1)

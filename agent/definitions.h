@@ -2,7 +2,9 @@
  *
  * Bounded by bytes and, for threads, by number: thread numbers are never used again, so those whose
  * kernel thread is gone are forgotten when the table is full, then those that were quiet for
- * longest. */
+ * longest.  When the bytes run short, methods, bodies and images that were not used for longest are
+ * evicted between two windows. The library tells each once, so what comes up again later, like what
+ * found no room, has no name any more: the agent shows it as [other]. */
 #ifndef CLP_AGENT_DEFINITIONS_H
 #define CLP_AGENT_DEFINITIONS_H
 
@@ -15,6 +17,8 @@
 #include "wire/reader.h"
 #include "wire/wire.h"
 
+#include <stdbool.h>
+
 /* `window` in these tells for which window the ids beside it are valid. */
 struct clp_def_image {
     uint16_t kind; /* enum clp_image_kind */
@@ -25,6 +29,7 @@ struct clp_def_image {
     struct clp_pdb *pdb;               /* managed: its source lines; NULL: none to be had */
     uint64_t window;
     uint32_t mapping;
+    uint64_t seen; /* window of its last use */
     char path[];
 };
 
@@ -35,6 +40,7 @@ struct clp_def_method {
     uint16_t len[5]; /* of type, name, type_args, method_args, signature in `text` */
     uint64_t window;
     uint32_t location;
+    uint64_t seen; /* window of its last use, or of its definition */
     char text[];
 };
 
@@ -62,7 +68,10 @@ struct clp_definitions {
     int32_t pid;  /* 0: threads cannot be looked up by their tid */
     size_t bytes; /* in use */
     size_t ceiling;
-    uint64_t refused;   /* definitions beyond it */
+    uint64_t now;       /* number of the window */
+    uint64_t refused;   /* definitions beyond the ceiling */
+    uint64_t evicted;   /* definitions that made room */
+    bool incomplete;    /* something was refused or evicted, ever: an unknown id may be that */
     uint64_t forgotten; /* threads */
     uint32_t pdbs;      /* open; each holds a file */
 };
@@ -72,6 +81,9 @@ void clp_definitions_init(struct clp_definitions *d, struct clp_symbols *symbols
 void clp_definitions_done(struct clp_definitions *d);
 /* Takes IMAGE, METHOD, BODY and THREAD. What does not fit is counted. */
 void clp_definitions_add(struct clp_definitions *d, const struct clp_reader_record *r);
+
+/* A window begins. When more than three quarters of the room are in use, it is halved first. */
+void clp_definitions_turn(struct clp_definitions *d, uint64_t window);
 
 struct clp_def_image *clp_definitions_image(const struct clp_definitions *d, uint32_t image_id);
 /* The method of a code body. */

@@ -1,9 +1,11 @@
 #include "agent/outbox.h"
 
+#include "agent/kinds.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "pprof/decode.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,19 +25,21 @@ struct letter {
 struct lane {
     struct clp_outbox *box;
     struct clp_uploader *uploader;
-    char name[32];
     pthread_t thread;
     bool running;
     /* Guarded by the box's lock. */
     struct letter *first, **last;
     size_t bytes;
+    struct clp_outbox_lane told; /* `waiting` and `waiting_bytes` are made when asked */
+    bool ended;
     struct letter *sending; /* the thread's for the moment; still in the queue */
 };
 
 struct clp_outbox {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool stopping;
+    unsigned users; /* the owner and the running threads; the last one frees */
+    bool stopping, drained;
     uint64_t stop_at_ns;
     char *spool_dir;
     size_t lane_count;
@@ -84,21 +88,26 @@ static void make_room(struct lane *lane, size_t len)
         if (!oldest)
             return;
         clp_log_warning(
-            "%s is behind: the profile of process %d from %llu s ago is dropped", lane->name,
+            "%s is behind: the profile of process %d from %llu s ago is dropped", lane->told.name,
             oldest->item.pid,
             (unsigned long long)((clp_clock_realtime_ns() - oldest->item.start_unix_ns) /
                                  CLP_NSEC_PER_SEC));
+        lane->told.crowded_out++;
         remove_letter(lane, oldest);
     }
 }
 
-void clp_outbox_put(struct clp_outbox *o, const struct clp_upload_item *item)
+static int put(struct clp_outbox *o, const struct clp_upload_item *item)
 {
+    int result = 0;
     for (size_t i = 0; i < o->lane_count; i++) {
         struct lane *lane = &o->lanes[i];
         struct letter *l = copy_item(item);
         if (!l) {
-            clp_log_error("a profile of process %d was lost: out of memory", item->pid);
+            pthread_mutex_lock(&o->lock);
+            lane->told.lost++;
+            pthread_mutex_unlock(&o->lock);
+            result = -ENOMEM;
             continue;
         }
         pthread_mutex_lock(&o->lock);
@@ -109,6 +118,52 @@ void clp_outbox_put(struct clp_outbox *o, const struct clp_upload_item *item)
         pthread_cond_broadcast(&o->changed);
         pthread_mutex_unlock(&o->lock);
     }
+    return result;
+}
+
+/* One profile a kind, which today's destinations want. */
+static int put_kind(struct clp_outbox *o, const struct clp_profile *p, struct clp_upload_item *item,
+                    enum clp_profile_type kind)
+{
+    struct clp_encoded e;
+    int r = clp_kind_encode(p, kind, &e);
+    if (r < 0)
+        return r;
+    item->kind = clp_profile_type_name(kind);
+    item->data = e.data;
+    item->len = e.len;
+    r = put(o, item);
+    clp_encoded_done(&e);
+    return r;
+}
+
+static int put_split(struct clp_outbox *o, struct clp_upload_item *item, uint32_t kinds)
+{
+    CLP_CLEANUP(clp_profile_freep) struct clp_profile *p = NULL;
+    int r = clp_profile_decode(item->data, item->len, NULL, &p, NULL);
+    for (int kind = 0; kind < CLP_TYPE_COUNT; kind++)
+        if (r == 0 && (kinds & (1u << kind)))
+            r = put_kind(o, p, item, (enum clp_profile_type)kind);
+    return r;
+}
+
+int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *h, const void *pprof,
+                      size_t len)
+{
+    struct clp_upload_item item = {
+        .service = h->service,
+        .pid = h->pid,
+        .start_unix_ns = h->start_unix_ns,
+        .duration_ns = h->end_monotonic_ns - h->start_monotonic_ns,
+        .seq = h->seq,
+        .data = pprof,
+        .len = len,
+    };
+    bool single = h->kinds && !(h->kinds & (h->kinds - 1));
+    if (!single)
+        return put_split(o, &item, h->kinds);
+    item.kind = clp_profile_type_name((enum clp_profile_type)__builtin_ctz(h->kinds));
+    return put(o, &item);
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */
@@ -130,11 +185,24 @@ static void wait_until(struct clp_outbox *o, uint64_t until_ns)
             return;
 }
 
+static void note(struct lane *lane, int r, const struct clp_upload_result *result)
+{
+    pthread_mutex_lock(&lane->box->lock);
+    uint64_t *count = r == 0                            ? &lane->told.delivered
+                      : result->retry == CLP_RETRY_NONE ? &lane->told.refused
+                                                        : &lane->told.retried;
+    ++*count;
+    snprintf(lane->told.last_error, sizeof(lane->told.last_error), "%s",
+             r == 0 ? "" : result->text);
+    pthread_mutex_unlock(&lane->box->lock);
+}
+
 /* Whether the letter is done with: delivered, or never to be taken. */
 static bool send_letter(struct lane *lane, const struct letter *l, uint64_t *pause_ns)
 {
     struct clp_upload_result result;
     int r = clp_uploader_send(lane->uploader, &l->item, &result);
+    note(lane, r, &result);
     if (r == 0) {
         clp_log_debug("process %d: profile to %s", l->item.pid, result.text);
         *pause_ns = 0;
@@ -153,7 +221,24 @@ static bool send_letter(struct lane *lane, const struct letter *l, uint64_t *pau
 /* While stopping a failure is final: what is left goes to the spool. */
 static bool may_go_on(const struct clp_outbox *o, bool failed)
 {
+    if (o->drained)
+        return false;
     return !o->stopping || (!failed && clp_clock_monotonic_ns() < o->stop_at_ns);
+}
+
+static void unref(struct clp_outbox *o)
+{
+    pthread_mutex_lock(&o->lock);
+    bool last = --o->users == 0;
+    pthread_mutex_unlock(&o->lock);
+    if (!last)
+        return;
+    for (size_t i = 0; i < o->lane_count; i++)
+        clp_uploader_free(o->lanes[i].uploader);
+    pthread_cond_destroy(&o->changed);
+    pthread_mutex_destroy(&o->lock);
+    free(o->spool_dir);
+    free(o);
 }
 
 static void *run_lane(void *context)
@@ -177,12 +262,15 @@ static void *run_lane(void *context)
         pthread_mutex_lock(&o->lock);
         lane->sending = NULL;
         failed = !done;
-        if (done)
+        if (done || o->drained) /* drained: the letter has been spooled meanwhile */
             remove_letter(lane, l);
         else
             wait_until(o, clp_clock_monotonic_ns() + jitter(pause_ns));
     }
+    lane->ended = true;
+    pthread_cond_broadcast(&o->changed);
     pthread_mutex_unlock(&o->lock);
+    unref(o);
     return NULL;
 }
 
@@ -201,7 +289,7 @@ static int open_lane(struct lane *lane, const struct clp_upload *u, struct clp_f
     if (r < 0)
         return clp_fault_set(fault, r, "the upload to %s cannot work: %s",
                              u->url ? u->url : u->path, why ? why : strerror(-r));
-    snprintf(lane->name, sizeof(lane->name), "upload %zu (%s)",
+    snprintf(lane->told.name, sizeof(lane->told.name), "upload %zu (%s)",
              (size_t)(lane - lane->box->lanes) + 1, clp_upload_kind_name(u->kind));
     lane->last = &lane->first;
     return 0;
@@ -214,10 +302,14 @@ static int add_lane(struct clp_outbox *o, const struct clp_upload *u, struct clp
     int r = open_lane(lane, u, fault);
     if (r < 0)
         return r;
+    o->users++;
     r = -pthread_create(&lane->thread, NULL, run_lane, lane);
-    if (r < 0)
+    if (r < 0) {
+        o->users--;
         return clp_fault_set(fault, r, "cannot start a thread: %s", strerror(-r));
+    }
     lane->running = true;
+    (void)pthread_detach(lane->thread);
     return 0;
 }
 
@@ -255,6 +347,7 @@ int clp_outbox_new(const struct clp_config *config, struct clp_outbox **ret,
     struct clp_outbox *o = calloc(1, sizeof(*o));
     if (!o)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
+    o->users = 1;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&o->lock, NULL);
@@ -265,52 +358,102 @@ int clp_outbox_new(const struct clp_config *config, struct clp_outbox **ret,
             : config->upload_count > 0 ? add_configured(o, config, fault)
                                        : add_default(o, config, fault);
     if (r < 0) {
-        clp_outbox_free(o, 0);
+        clp_outbox_free(o);
         return r;
     }
     *ret = o;
     return 0;
 }
 
-static void spool_rest(struct clp_outbox *o, struct lane *lane)
+/* ---- the end ------------------------------------------------------------------------------- */
+
+/* Whether the letter is safe in the spool. */
+static bool spool_letter(struct lane *lane, struct clp_uploader *spool, const struct letter *l)
 {
-    const char *why = NULL;
-    struct clp_uploader *spool = NULL;
-    struct clp_upload u = {.kind = CLP_UPLOAD_DIRECTORY, .path = o->spool_dir};
-    struct clp_upload_result result;
-    if (lane->first && clp_uploader_new(&u, &spool, &why) < 0)
-        clp_log_error("spool.dir cannot be used: %s", why ? why : "out of memory");
-    while (lane->first) {
-        if (spool && clp_uploader_send(spool, &lane->first->item, &result) < 0)
-            clp_log_error("a profile of process %d is lost: %s", lane->first->item.pid,
-                          result.text);
-        else if (spool)
-            clp_log_warning("%s did not take a profile in time; it is in %s", lane->name,
-                            result.text);
-        remove_letter(lane, lane->first);
+    struct clp_upload_result result = {.text = "spool.dir cannot be used"};
+    if (spool && clp_uploader_send(spool, &l->item, &result) == 0) {
+        lane->told.spooled++;
+        clp_log_warning("%s did not take a profile in time; it is in %s", lane->told.name,
+                        result.text);
+        return true;
     }
-    clp_uploader_free(spool);
+    lane->told.lost++;
+    clp_log_error("a profile of process %d is lost: %s", l->item.pid, result.text);
+    return false;
 }
 
-struct clp_outbox *clp_outbox_free(struct clp_outbox *o, uint64_t deadline_ns)
+/* A letter that is being sent is spooled as well: its outcome is not waited for, and the same
+ * number tells the copies as one. The lane's thread removes it. */
+static uint64_t spool_rest(struct clp_outbox *o, struct lane *lane)
 {
-    if (!o)
-        return NULL;
+    struct clp_upload u = {.kind = CLP_UPLOAD_DIRECTORY, .path = o->spool_dir};
+    CLP_CLEANUP(clp_uploader_freep) struct clp_uploader *spool = NULL;
+    uint64_t lost = 0;
+    if (lane->first && clp_uploader_new(&u, &spool, NULL) < 0)
+        spool = NULL;
+    for (struct letter *l = lane->first, *next; l; l = next) {
+        next = l->next;
+        lost += !spool_letter(lane, spool, l);
+        if (l != lane->sending)
+            remove_letter(lane, l);
+    }
+    return lost;
+}
+
+static bool all_ended(const struct clp_outbox *o)
+{
+    for (size_t i = 0; i < o->lane_count; i++)
+        if (o->lanes[i].running && !o->lanes[i].ended)
+            return false;
+    return true;
+}
+
+uint64_t clp_outbox_drain(struct clp_outbox *o, uint64_t deadline_ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(deadline_ns / CLP_NSEC_PER_SEC),
+                         .tv_nsec = (long)(deadline_ns % CLP_NSEC_PER_SEC)};
+    uint64_t lost = 0;
     pthread_mutex_lock(&o->lock);
     o->stopping = true;
     o->stop_at_ns = deadline_ns;
     pthread_cond_broadcast(&o->changed);
+    while (!all_ended(o) && clp_clock_monotonic_ns() < deadline_ns)
+        if (pthread_cond_timedwait(&o->changed, &o->lock, &t) == ETIMEDOUT)
+            break;
+    o->drained = true;
+    for (size_t i = 0; i < o->lane_count; i++)
+        lost += spool_rest(o, &o->lanes[i]);
     pthread_mutex_unlock(&o->lock);
-    for (size_t i = 0; i < o->lane_count; i++) {
-        struct lane *lane = &o->lanes[i];
-        if (lane->running)
-            (void)pthread_join(lane->thread, NULL); /* one exchange has its own time-out */
-        spool_rest(o, lane);
-        clp_uploader_free(lane->uploader);
-    }
-    pthread_cond_destroy(&o->changed);
-    pthread_mutex_destroy(&o->lock);
-    free(o->spool_dir);
-    free(o);
+    return lost;
+}
+
+struct clp_outbox *clp_outbox_free(struct clp_outbox *o)
+{
+    if (!o)
+        return NULL;
+    if (!o->drained)
+        (void)clp_outbox_drain(o, clp_clock_monotonic_ns());
+    unref(o);
     return NULL;
+}
+
+static size_t waiting(const struct lane *lane)
+{
+    size_t n = 0;
+    for (const struct letter *l = lane->first; l; l = l->next)
+        n++;
+    return n;
+}
+
+size_t clp_outbox_lanes(struct clp_outbox *o, struct clp_outbox_lane *ret, size_t cap)
+{
+    size_t n = CLP_MIN(cap, o->lane_count);
+    pthread_mutex_lock(&o->lock);
+    for (size_t i = 0; i < n; i++) {
+        ret[i] = o->lanes[i].told;
+        ret[i].waiting = waiting(&o->lanes[i]);
+        ret[i].waiting_bytes = o->lanes[i].bytes;
+    }
+    pthread_mutex_unlock(&o->lock);
+    return n;
 }

@@ -22,6 +22,7 @@ struct clp_build {
     struct clp_definitions defs;
     uint64_t window; /* from 1 */
     uint64_t samples;
+    unsigned share; /* of the ceilings, 1 part in this many */
 
     struct clp_profile *profile;
     struct clp_map frames;                /* native frame -> location of this window */
@@ -115,8 +116,11 @@ static uint32_t special_location(struct clp_build *b, uint32_t special)
     return b->specials[special] - 1;
 }
 
+/* An id that was defined may have had no room, or may have made room. */
 static uint32_t unknown_location(struct clp_build *b)
 {
+    if (b->defs.incomplete)
+        return CLP_PROFILE_OTHER_LOCATION;
     b->unknown_ids++;
     return special_location(b, CLP_SPECIAL_UNKNOWN);
 }
@@ -388,6 +392,23 @@ uint64_t clp_build_samples(const struct clp_build *b)
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
+/* The parts of a profile that grow with what a target does; 0 stands for the whole ceiling. */
+static struct clp_profile_limits limits_of(unsigned share)
+{
+    if (share <= 1)
+        return (struct clp_profile_limits){0};
+    return (struct clp_profile_limits){
+        .strings = 65536 / share,
+        .string_bytes = (16u << 20) / share,
+        .functions = 32768 / share,
+        .locations = 131072 / share,
+        .stacks = 65536 / share,
+        .stack_frames = 4194304 / share,
+        .label_sets = 65536 / share,
+        .samples = 65536 / share,
+    };
+}
+
 /* The sample types that were asked for; how one is chosen by default is pprof's rule: the last. */
 static int new_profile(struct clp_build *b, struct clp_profile **ret)
 {
@@ -396,11 +417,12 @@ static int new_profile(struct clp_build *b, struct clp_profile **ret)
     static const enum clp_profile_type asked[CLP_BUILD_VALUES] = {
         [CLP_BUILD_WALL] = CLP_TYPE_WALL, [CLP_BUILD_CPU] = CLP_TYPE_CPU};
     struct clp_value_type chosen[CLP_BUILD_VALUES];
+    int values[CLP_BUILD_VALUES];
     uint32_t mask = b->config.types ? b->config.types : 1u << CLP_TYPE_CPU;
     int count = 0;
     for (unsigned i = 0; i < CLP_BUILD_VALUES; i++) {
-        b->values[i] = mask & (1u << asked[i]) ? count : -1;
-        if (b->values[i] >= 0)
+        values[i] = mask & (1u << asked[i]) ? count : -1;
+        if (values[i] >= 0)
             chosen[count++] = types[i];
     }
     struct clp_profile_config c = {
@@ -408,14 +430,19 @@ static int new_profile(struct clp_build *b, struct clp_profile **ret)
         .sample_type_count = (size_t)count,
         .period_type = chosen[count - 1],
         .period = (int64_t)b->config.cpu_interval_ns,
+        .limits = limits_of(b->share),
     };
-    return clp_profile_new(&c, ret);
+    int r = clp_profile_new(&c, ret);
+    if (r == 0)
+        memcpy(b->values, values, sizeof(values));
+    return r;
 }
 
 static void begin_window(struct clp_build *b, struct clp_profile *profile)
 {
     b->profile = profile;
     b->window++;
+    clp_definitions_turn(&b->defs, b->window);
     b->samples = 0;
     clp_map_done(&b->frames);
     clp_map_done(&b->functions);
@@ -459,6 +486,7 @@ static void comment_own(struct clp_build *b)
     } own[] = {
         {"agent_unknown_ids", "count", &b->unknown_ids},
         {"agent_definitions_refused", "count", &b->defs.refused},
+        {"agent_definitions_evicted", "count", &b->defs.evicted},
         {"agent_threads_forgotten", "count", &b->defs.forgotten},
         {"agent_windows_lost", "count", &b->windows_lost},
         {"agent_idle_left_out", "nanoseconds", &b->idle_ns},
@@ -489,6 +517,18 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     return 0;
 }
 
+void clp_build_set_share(struct clp_build *b, unsigned share)
+{
+    b->share = CLP_MAX(share, 1u);
+    b->defs.ceiling = CLP_BUILD_DEFINITIONS_BYTES / b->share;
+}
+
+void clp_build_set_types(struct clp_build *b, uint32_t types, uint64_t cpu_interval_ns)
+{
+    b->config.types = types;
+    b->config.cpu_interval_ns = cpu_interval_ns;
+}
+
 int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
 {
     struct clp_build *b = calloc(1, sizeof(*b));
@@ -496,6 +536,7 @@ int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
     if (!b)
         return -ENOMEM;
     b->config = *config;
+    b->share = 1;
     clp_map_init(&b->frames, FRAME_CACHE_MAX);
     clp_map_init(&b->functions, FRAME_CACHE_MAX);
     /* A tid can only be looked up where the target counts threads as we do. */

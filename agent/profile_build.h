@@ -53,6 +53,11 @@ struct clp_build_window {
 int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
                      struct clp_profile **ret) CLP_MUST_USE;
 
+/* Room from the next window on: a part of what one target may have alone, as many targets share the
+ * agent's memory. `share` is at least 1. */
+void clp_build_set_share(struct clp_build *b, unsigned share);
+/* What the profiles hold and state, from the next window on. */
+void clp_build_set_types(struct clp_build *b, uint32_t types, uint64_t cpu_interval_ns);
 /* Samples since the window began. */
 uint64_t clp_build_samples(const struct clp_build *b);
 

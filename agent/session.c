@@ -38,8 +38,9 @@ struct clp_session {
     struct clp_attach_data attach;
     struct clp_ipc_request request;
     struct clp_ipc_call call;
-    bool asked;    /* the call is open */
-    bool answered; /* the runtime has said yes */
+    bool asked;     /* the call is open */
+    bool answered;  /* the runtime has said yes */
+    bool announced; /* nobody was asked: the library comes by itself */
     uint64_t attach_until_ns, retry_at_ns;
 
     int peer_fd; /* the library, or a visitor that has not shown its nonce */
@@ -239,6 +240,27 @@ static void send_away(struct clp_session *s, const char *why)
     s->peer_fd = -1;
 }
 
+/* Who it is that loaded the library at its start: the socket's other end. Without its name a
+ * profile can still be made. */
+static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
+{
+    struct ucred peer = {0};
+    socklen_t len = sizeof(peer);
+    struct clp_dotnet found;
+    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0 ||
+        clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
+        return -ESRCH;
+    clp_dotnet_ask(&found, 1, CLP_DISCOVER_ASK_NS);
+    clp_dotnet_done(&s->target);
+    clp_cleanup_fd(&s->process_fd);
+    s->target = found;
+    s->process_fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    if (!*found.info.runtime_version)
+        snprintf(s->target.info.runtime_version, sizeof(s->target.info.runtime_version), "%u.%u.%u",
+                 hello->runtime_major, hello->runtime_minor, hello->runtime_patch);
+    return 0;
+}
+
 static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
 {
     int r = clp_msg_hello_check(hello, s->attach.library_nonce, s->library_version,
@@ -250,6 +272,8 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
              "process %d holds a library of another clrpulse version; restart "
              "the process, or use the clrpulse that belongs to it",
              s->target.pid);
+    else if (s->announced && adopt_peer(s, hello) < 0)
+        send_away(s, "it has gone");
     else
         welcome(s);
 }
@@ -309,7 +333,10 @@ static void step_attaching(struct clp_session *s, uint64_t now_ns)
     if (s->state != CLP_SESSION_ATTACHING)
         return;
     if (has_exited(s))
-        FAIL(s, -ESRCH, "process %d ended during the attach", s->target.pid);
+        FAIL(s, -ESRCH,
+             s->announced ? "process %d ended before the library was loaded in it"
+                          : "process %d ended during the attach",
+             s->target.pid);
     else if (now_ns >= s->attach_until_ns)
         FAIL(s, -ETIMEDOUT,
              "the library in process %d did not report back within %llu s; see the "
@@ -408,6 +435,16 @@ int clp_session_flush(struct clp_session *s, uint64_t flush_id)
     return send_message(s->peer_fd, &m, sizeof(m), -1);
 }
 
+int clp_session_set(struct clp_session *s, const struct clp_settings *settings)
+{
+    struct clp_msg_settings m = {.msg = {.size = sizeof(m), .type = CLP_MSG_SETTINGS},
+                                 .settings = *settings};
+    s->config.settings = *settings; /* for a WELCOME that is still to come */
+    if (s->state != CLP_SESSION_LIVE || s->peer_fd < 0)
+        return s->state == CLP_SESSION_ATTACHING ? 0 : -ENOTCONN;
+    return send_message(s->peer_fd, &m, sizeof(m), -1);
+}
+
 void clp_session_bye(struct clp_session *s, bool detach)
 {
     struct clp_msg m = {
@@ -465,12 +502,11 @@ static int take_target(struct clp_session *s, const struct clp_dotnet *t, struct
     return 0;
 }
 
-int clp_session_start(const struct clp_dotnet *target, const struct clp_session_config *config,
-                      struct clp_session **ret, struct clp_fault *fault)
+static struct clp_session *new_session(const struct clp_session_config *config)
 {
     struct clp_session *s = calloc(1, sizeof(*s));
     if (!s)
-        return clp_fault_set(fault, -ENOMEM, "out of memory");
+        return NULL;
     s->config = *config;
     snprintf(s->library, sizeof(s->library), "%s", config->library);
     s->config.library = s->library;
@@ -480,8 +516,18 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
         s->config.attach_ns = CLP_SESSION_ATTACH_NS;
     s->attach_until_ns = clp_clock_monotonic_ns() + s->config.attach_ns;
     s->peer_fd = s->process_fd = -1;
+    s->target.root_fd = s->target.temp_fd = -1;
     s->place = (struct clp_place){
         .listen_fd = -1, .meet = {.parent_fd = -1, .fd = -1}, .copy = {.parent_fd = -1, .fd = -1}};
+    return s;
+}
+
+int clp_session_start(const struct clp_dotnet *target, const struct clp_session_config *config,
+                      struct clp_session **ret, struct clp_fault *fault)
+{
+    struct clp_session *s = new_session(config);
+    if (!s)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
     int r = take_target(s, target, fault);
     if (r == 0)
         r = begin_attach(s, 0, fault);
@@ -491,6 +537,52 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
     }
     *ret = s;
     return 0;
+}
+
+static void announcement(const struct clp_attach_data *data, char *ret)
+{
+    const uint8_t *bytes = (const uint8_t *)data;
+    for (size_t i = 0; i < sizeof(*data); i++)
+        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+int clp_session_announce(const struct clp_session_config *config, struct clp_session **ret,
+                         char ret_announcement[CLP_ANNOUNCEMENT_BYTES], struct clp_fault *fault)
+{
+    struct clp_session *s = new_session(config);
+    if (!s)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
+    s->announced = true;
+    s->target = (struct clp_dotnet){.root_fd = -1, .temp_fd = -1};
+    s->attach_until_ns = UINT64_MAX; /* its program may be the last of a long script */
+    int r = clp_place_announce(&s->place, fault);
+    if (r == 0 && fill_attach_data(s, 0) < 0)
+        r = clp_fault_set(fault, -EIO, "the kernel gives no random numbers");
+    if (r < 0) {
+        clp_session_free(s);
+        return r;
+    }
+    announcement(&s->attach, ret_announcement);
+    *ret = s;
+    return 0;
+}
+
+int clp_session_watch(struct clp_session *s, int32_t pid)
+{
+    struct clp_dotnet found;
+    int r = clp_dotnet_open(&clp_discover_system, pid, &found);
+    if (r < 0)
+        return r;
+    clp_dotnet_done(&s->target);
+    clp_cleanup_fd(&s->process_fd);
+    s->target = found;
+    s->process_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return 0;
+}
+
+const struct clp_dotnet *clp_session_process(const struct clp_session *s)
+{
+    return &s->target;
 }
 
 struct clp_session *clp_session_free(struct clp_session *s)
@@ -554,6 +646,19 @@ uint64_t clp_session_marked(const struct clp_session *s, enum clp_counter counte
 uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter)
 {
     return s->reader ? clp_reader_counter(s->reader, counter) : 0;
+}
+
+uint64_t clp_session_kept_seq(const struct clp_session *s)
+{
+    const struct clp_wire_header *h = s->memory;
+    return h ? atomic_load_explicit(&h->kept_seq, memory_order_relaxed) : 0;
+}
+
+void clp_session_leave_seq(struct clp_session *s, uint64_t next)
+{
+    struct clp_wire_header *h = s->memory;
+    if (h)
+        atomic_store_explicit(&h->next_seq, next, memory_order_relaxed);
 }
 
 const char *clp_session_library_version(const struct clp_session *s)

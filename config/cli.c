@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum cli_kind { CLI_SWITCH, CLI_PID, CLI_SECONDS, CLI_TEXT, CLI_TYPES };
+enum cli_kind { CLI_SWITCH, CLI_PID, CLI_SECONDS, CLI_TEXT, CLI_TYPES, CLI_ASSIGNMENTS };
 
 static const struct {
     const char *name, *usage, *text;
@@ -76,6 +76,16 @@ static int set_types(uint32_t *to, const char *value, struct clp_config_error *e
                   clp_profile_type_list());
 }
 
+static int add_assignment(struct clp_cli_texts *to, const char *value, struct clp_config_error *e)
+{
+    if (!strchr(value, '='))
+        return refuse(e, "'%.40s' is no setting; write section.key=value", value);
+    if (to->count == CLP_CLI_TEXTS_MAX)
+        return refuse(e, "more than %u settings on the command line", CLP_CLI_TEXTS_MAX);
+    to->items[to->count++] = value;
+    return 0;
+}
+
 static int set_value(struct clp_cli *cli, const struct option *o, const char *value,
                      struct clp_config_error *e)
 {
@@ -90,6 +100,8 @@ static int set_value(struct clp_cli *cli, const struct option *o, const char *va
         return set_seconds(to, value, e);
     case CLI_TYPES:
         return set_types(to, value, e);
+    case CLI_ASSIGNMENTS:
+        return add_assignment(to, value, e);
     case CLI_TEXT:
         if (!*value)
             return refuse(e, "--%s needs a value", o->name);
@@ -188,6 +200,12 @@ static int take_option(struct clp_cli *cli, const struct option *o, const struct
 static int take_word(struct clp_cli *cli, char *const **next, struct clp_config_error *e)
 {
     const char *text = *(*next)++;
+    if (cli->command == CLP_COMMAND_RUN && (text[0] != '-' || strcmp(text, "--") == 0)) {
+        cli->arguments = text[0] == '-' ? *next : *next - 1;
+        while (**next)
+            (*next)++;
+        return 0;
+    }
     if (text[0] != '-' || !text[1] || strcmp(text, "--") == 0)
         return refuse(e, "%s takes no argument '%.40s'; see `clrpulse %s --help`",
                       commands[cli->command].name, text, commands[cli->command].name);

@@ -21,11 +21,19 @@ enum clp_command {
 #define CLP_CLI_C_SECONDS uint64_t
 #define CLP_CLI_C_TEXT const char *
 #define CLP_CLI_C_TYPES uint32_t
+#define CLP_CLI_C_ASSIGNMENTS struct clp_cli_texts
+
+#define CLP_CLI_TEXTS_MAX 64u
+struct clp_cli_texts {
+    const char *items[CLP_CLI_TEXTS_MAX];
+    size_t count;
+};
 
 /* Fields of all commands; what was not given is zero. */
 struct clp_cli {
     enum clp_command command;
     bool help, version;
+    char *const *arguments; /* of `run`: the command, NULL-terminated; NULL: none was given */
 #define CLP_OPTION(command, field, kind, letter, name, argument, text) CLP_CLI_C_##kind field;
 #include "config/options.def"
 };

@@ -259,12 +259,71 @@ int clp_config_read_environment(struct clp_config *c, char *const *environment,
     return upload ? clp_config_read_uploads(c, "CLRPULSE_UPLOAD", upload, strlen(upload), e) : 0;
 }
 
+/* ---- command line -------------------------------------------------------------------------- */
+
+#define FULL_NAME_BYTES 80
+
+static const char *full_name(const struct clp_config_key *k, char buf[FULL_NAME_BYTES])
+{
+    snprintf(buf, FULL_NAME_BYTES, "%s.%s", k->section, k->key);
+    return buf;
+}
+
+/* For clp_value_nearest, which holds a name no longer than until the next one, but for the best. */
+struct full_names {
+    char buf[CLP_ARRAY_LEN(keys)][FULL_NAME_BYTES];
+};
+
+static const char *full_name_at(const void *context, size_t i)
+{
+    return ((const struct full_names *)context)->buf[i];
+}
+
+static int refuse_key(const char *name, struct clp_config_error *e)
+{
+    struct full_names all;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++)
+        (void)full_name(&keys[i], all.buf[i]);
+    const char *near = clp_value_nearest(name, CLP_ARRAY_LEN(keys), full_name_at, &all);
+    if (near)
+        return refuse(e, "--set: %.60s is no setting; did you mean %s?", name, near);
+    return refuse(e, "--set: %.60s is no setting; `clrpulse agent --help` lists them", name);
+}
+
+int clp_config_assign(struct clp_config *c, const char *assignment, struct clp_config_error *e)
+{
+    char name[FULL_NAME_BYTES], known[FULL_NAME_BYTES];
+    const char *value = strchr(assignment, '=');
+    if (!value)
+        return refuse(e, "--set: '%.60s' has no value; write section.key=value", assignment);
+    snprintf(name, sizeof(name), "%.*s", (int)CLP_MIN(value - assignment, 79), assignment);
+    if (strcmp(name, "upload") == 0)
+        return clp_config_read_uploads(c, "--set upload", value + 1, strlen(value + 1), e);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++) {
+        if (strcmp(full_name(&keys[i], known), name) != 0)
+            continue;
+        struct clp_config_error why = {""};
+        int r = clp_config_set(c, &keys[i], value + 1, &why);
+        return r == -EINVAL ? refuse(e, "--set %s: %.400s", name, why.text) : r;
+    }
+    return refuse_key(name, e);
+}
+
 int clp_config_check(const struct clp_config *c, struct clp_config_error *e)
 {
     if (c->profile_cpu_interval * 10 > c->profile_period)
         return refuse(e, "profile.cpu_interval is too long for profile.period: a period must hold "
                          "at least ten intervals");
-    if (c->upload_count == 0 && c->state_dir[0] != '/')
+    if (c->state_dir[0] != '/')
         return refuse(e, "state.dir must be an absolute path, not '%.100s'", c->state_dir);
+    if (c->spool_dir[0] != '/')
+        return refuse(e, "spool.dir must be an absolute path, not '%.100s'", c->spool_dir);
+    if (*c->targets_diagnostic_port && c->targets_diagnostic_port[0] != '/')
+        return refuse(e, "targets.diagnostic_port must be an absolute path, not '%.100s'",
+                      c->targets_diagnostic_port);
+    if (c->targets_include.count == 0)
+        return refuse(e,
+                      "targets.include is empty, so nothing would be profiled; write [\"*\"] for "
+                      "every .NET process");
     return 0;
 }

@@ -65,6 +65,9 @@ int clp_config_read_text(struct clp_config *c, const char *name, const char *tex
  */
 int clp_config_read_environment(struct clp_config *c, char *const *environment,
                                 struct clp_config_error *ret_error) CLP_MUST_USE;
+/* "section.key=value", as on the command line. 0, -EINVAL, -ENOMEM. */
+int clp_config_assign(struct clp_config *c, const char *assignment,
+                      struct clp_config_error *ret_error) CLP_MUST_USE;
 /* Combinations that no single value shows. 0 or -EINVAL. */
 int clp_config_check(const struct clp_config *c, struct clp_config_error *ret_error) CLP_MUST_USE;
 

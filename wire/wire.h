@@ -52,11 +52,13 @@ struct clp_wire_header {
     /* Written by the library. Positions count bytes for ever; p lies at p % ring_bytes. */
     _Atomic uint64_t head;         /* end of the last complete record; release */
     _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the library thread's last round */
-    uint64_t reserved1[6];
+    _Atomic uint64_t kept_seq;     /* the largest next_seq that any reader has left behind */
+    uint64_t reserved1[5];
 
     /* Written by the reader. */
-    _Atomic uint64_t tail; /* start of the first record not yet read; release */
-    uint64_t reserved2[7];
+    _Atomic uint64_t tail;     /* start of the first record not yet read; release */
+    _Atomic uint64_t next_seq; /* number of the next profile (an agent); 0: takes no numbers */
+    uint64_t reserved2[6];
 
     /* Written by the library; indexed by enum clp_counter. `marked` is what `counters` was at the
      * last MARK: written in front of it and left alone until the reader asks for the next one. */

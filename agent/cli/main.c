@@ -35,6 +35,17 @@ int clp_stop_signals(void)
     return fd < 0 ? -errno : fd;
 }
 
+int clp_signal_fd(int signal)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return -errno;
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
 static int run(const struct clp_cli *cli)
 {
     if (cli->help) {
@@ -48,6 +59,12 @@ static int run(const struct clp_cli *cli)
         return clp_command_record(cli);
     case CLP_COMMAND_AGENT:
         return clp_command_agent(cli);
+    case CLP_COMMAND_RUN:
+        return clp_command_run(cli);
+    case CLP_COMMAND_STATUS:
+        return clp_command_status(cli);
+    case CLP_COMMAND_CHECK:
+        return clp_command_check(cli);
     default: /* --version alone */
         printf("clrpulse %s\n", CLP_VERSION);
         return CLP_EXIT_DONE;

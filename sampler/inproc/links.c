@@ -24,6 +24,9 @@
 
 static struct clp_link links[CLP_LINKS_MAX];
 static struct clp_links_self self;
+/* The number of the process's next profile. An agent that is killed leaves it in its memory; the
+ * next one finds it in its own (wire.h, next_seq and kept_seq). Of no use to the library. */
+static uint64_t kept_seq;
 
 void clp_links_init(const struct clp_links_self *s)
 {
@@ -80,6 +83,21 @@ static int send_hello(const struct clp_link *l)
 
 /* ---- coming and going ---- */
 
+static void keep_seq(const struct clp_link *l)
+{
+    const struct clp_wire_header *h = l->mapping;
+    if (h)
+        kept_seq = CLP_MAX(kept_seq, atomic_load_explicit(&h->next_seq, memory_order_relaxed));
+}
+
+static void hand_on_seq(const struct clp_link *l)
+{
+    struct clp_wire_header *h = l->mapping;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        keep_seq(&links[i]); /* one that was replaced may not have closed yet */
+    atomic_store_explicit(&h->kept_seq, kept_seq, memory_order_relaxed);
+}
+
 void clp_link_close(struct clp_link *l, const char *reason)
 {
     if (reason && l->sock >= 0)
@@ -88,6 +106,7 @@ void clp_link_close(struct clp_link *l, const char *reason)
         (void)close(l->sock);
     if (l->state == CLP_LINK_ACTIVE)
         clp_feed_close(&l->feed);
+    keep_seq(l);
     if (l->mapping)
         (void)munmap(l->mapping, l->mapped_bytes);
     memset(l, 0, sizeof(*l)); /* nonces too */
@@ -192,6 +211,7 @@ static int map_memory(struct clp_link *l, int fd)
     (void)madvise(p, bytes, MADV_DONTFORK); /* advice: a child that has it does not use it */
     l->mapping = p;
     l->mapped_bytes = bytes;
+    hand_on_seq(l);
     return 0;
 }
 

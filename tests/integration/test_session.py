@@ -442,7 +442,8 @@ class TestAgent(Case):
         config = os.path.join(self.directory, "c.yaml")
         with open(config, "w") as file:
             file.write(f"profile: {{ period: {period} }}\ntargets: {{ include: [Fake] }}\n"
-                       f"upload: [ {upload} ]\nspool: {{ dir: {self.directory}/spool }}\n{extra}")
+                       f"upload: [ {upload} ]\nspool: {{ dir: {self.directory}/spool }}\n"
+                       f"state: {{ dir: {self.directory}/state }}\n{extra}")
         log = open(os.path.join(self.directory, "log"), "w+")
         self.addCleanup(log.close)
         process = subprocess.Popen([CLRPULSE, "agent", "-c", config, *options], stderr=log,

@@ -210,11 +210,61 @@ static void memory_may_fail_anywhere(void **state)
     assert_true(times > 20);
 }
 
+static void assignments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+    } wrong[] = {
+        {"profile.perod=1s", "--set: profile.perod is no setting; did you mean profile.period?"},
+        {"zzz=1", "--set: zzz is no setting; `clrpulse agent --help` lists them"},
+        {"profile.period", "--set: 'profile.period' has no value; write section.key=value"},
+        {"log.level=loud",
+         "--set log.level: 'loud' is no log level; they are error, warning, info and debug"},
+    };
+    assert_int_equal(clp_config_assign(&config, "profile.period=5s", &error), 0);
+    assert_int_equal(config.profile_period, 5 * CLP_NSEC_PER_SEC);
+    assert_int_equal(clp_config_assign(&config, "service.tags=a:1,b:2", &error), 0);
+    assert_int_equal(config.service_tags.count, 2);
+    assert_int_equal(clp_config_assign(&config, "upload=[{kind: directory, path: /x}]", &error), 0);
+    assert_string_equal(config.uploads[0].path, "/x");
+    for (size_t i = 0; i < CLP_ARRAY_LEN(wrong); i++) {
+        assert_int_equal(clp_config_assign(&config, wrong[i].text, &error), -EINVAL);
+        assert_string_equal(error.text, wrong[i].error);
+    }
+}
+
+/* Settings that are right one by one and cannot work together. */
+static void combinations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *assignment, *part;
+    } table[] = {
+        {"profile.cpu_interval=1s", "ten intervals"},
+        {"state.dir=x", "state.dir must be an absolute path, not 'x'"},
+        {"spool.dir=x", "spool.dir must be an absolute path, not 'x'"},
+        {"targets.diagnostic_port=x", "targets.diagnostic_port must be an absolute path"},
+        {"targets.include=", "targets.include is empty"},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++) {
+        clp_config_done(&config);
+        assert_int_equal(clp_config_init(&config), 0);
+        assert_int_equal(clp_config_assign(&config, "profile.period=5s", &error), 0);
+        assert_int_equal(clp_config_check(&config, &error), 0);
+        assert_int_equal(clp_config_assign(&config, table[i].assignment, &error), 0);
+        assert_int_equal(clp_config_check(&config, &error), -EINVAL);
+        assert_non_null(strstr(error.text, table[i].part));
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(assignments),
+        T(combinations),
         T(defaults),
         T(a_whole_file),
         T(headers_as_a_list),

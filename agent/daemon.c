@@ -1,6 +1,5 @@
 #include "agent/daemon.h"
 
-#include "agent/kinds.h"
 #include "agent/library.h"
 #include "agent/outbox.h"
 #include "agent/scan.h"
@@ -8,16 +7,18 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "pprof/encode.h"
 
 #include <errno.h>
 #include <fnmatch.h>
 #include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RETRY_NS (60 * CLP_NSEC_PER_SEC)       /* after a target failed */
 #define REFUSED_NS (600 * CLP_NSEC_PER_SEC)    /* after it, or our settings, said no */
 #define LAST_WINDOWS_NS (3 * CLP_NSEC_PER_SEC) /* the targets' time to answer at the end */
-#define LAST_UPLOADS_NS (10 * CLP_NSEC_PER_SEC)
+#define LAST_UPLOADS_NS (4 * CLP_NSEC_PER_SEC)
 
 struct daemon {
     struct clp_daemon_options options;
@@ -47,19 +48,16 @@ static void comment_service(const struct daemon *d, const struct clp_dotnet *p, 
     (void)!clp_profile_comment(profile, "runtime=.NET %s", p->info.runtime_version);
 }
 
-static void put_kind(struct daemon *d, const struct clp_window *w, struct clp_upload_item *item,
-                     enum clp_profile_type kind)
+static void put_window(struct daemon *d, const struct clp_window *w,
+                       const struct clp_profile_header *header)
 {
     struct clp_encoded encoded;
-    int r = clp_kind_encode(w->profile, kind, &encoded);
+    int r = clp_profile_encode(w->profile, NULL, &encoded);
     if (r < 0) {
-        clp_log_error("a profile of process %d is lost: %s", item->pid, strerror(-r));
+        clp_log_error("a profile of process %d is lost: %s", header->pid, strerror(-r));
         return;
     }
-    item->kind = clp_profile_type_name(kind);
-    item->data = encoded.data;
-    item->len = encoded.len;
-    clp_outbox_put(d->outbox, item);
+    (void)!clp_outbox_submit(d->outbox, header, encoded.data, encoded.len); /* it has said so */
     clp_encoded_done(&encoded);
 }
 
@@ -67,19 +65,35 @@ static void take_window(void *context, struct clp_target *t, const struct clp_wi
 {
     struct daemon *d = context;
     const struct clp_dotnet *p = clp_target_process(t);
-    char service[CLP_SERVICE_BYTES];
-    clp_target_service(p, d->options.config->service_name, service);
+    const struct clp_config *c = d->options.config;
+    char service[CLP_SERVICE_BYTES], host[256] = "", runtime_id[40];
+    const uint8_t *k = p->info.cookie;
+    clp_target_service(p, c->service_name, service);
     comment_service(d, p, service, w->profile);
-    struct clp_upload_item item = {
+    (void)gethostname(host, sizeof(host) - 1);
+    snprintf(runtime_id, sizeof(runtime_id),
+             "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", k[0], k[1],
+             k[2], k[3], k[4], k[5], k[6], k[7], k[8], k[9], k[10], k[11], k[12], k[13], k[14],
+             k[15]);
+    struct clp_profile_header header = {
         .service = service,
+        .env = c->service_env,
+        .version = c->service_version,
+        .host = host,
+        .runtime_id = runtime_id,
+        .runtime_version = p->info.runtime_version,
+        .container_id = "",
+        .git_repository = "",
+        .git_commit = "",
         .pid = p->pid,
         .start_unix_ns = w->start_unix_ns,
-        .duration_ns = w->duration_ns,
+        .end_unix_ns = w->start_unix_ns + w->duration_ns,
+        .end_monotonic_ns = w->duration_ns,
         .seq = w->seq,
+        .kinds = c->profile_types,
+        .marked = w->marked,
     };
-    for (int kind = 0; kind < CLP_TYPE_COUNT; kind++)
-        if (d->options.config->profile_types & (1u << kind))
-            put_kind(d, w, &item, (enum clp_profile_type)kind);
+    put_window(d, w, &header);
 }
 
 /* ---- targets ------------------------------------------------------------------------------- */
@@ -267,7 +281,9 @@ static int set_up(struct daemon *d, struct clp_fault *fault)
 
 static void tear_down(struct daemon *d)
 {
-    clp_outbox_free(d->outbox, clp_clock_monotonic_ns() + LAST_UPLOADS_NS);
+    if (d->outbox)
+        (void)clp_outbox_drain(d->outbox, clp_clock_monotonic_ns() + LAST_UPLOADS_NS);
+    clp_outbox_free(d->outbox);
     clp_scan_free(d->scan);
     clp_symbols_free(d->symbols);
     free(d->library);

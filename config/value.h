@@ -10,6 +10,10 @@ int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns
 /* The shortest exact form, such as "60s" or "10ms". */
 void clp_value_duration_text(uint64_t ns, char *buf, size_t cap);
 
+/* "256MiB", "64KiB", "1GiB", also "B", "KB", "MB", "GB" (powers of 1,000); a unit must be given,
+ * except for 0. 0, -EINVAL, -ERANGE. */
+int clp_value_size(const char *text, uint64_t *ret_bytes) CLP_MUST_USE;
+
 enum clp_profile_type {
 #define CLP_PROFILE_TYPE(id, name, text) CLP_TYPE_##id,
 #include "config/types.def"

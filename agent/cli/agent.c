@@ -2,6 +2,7 @@
 #include "agent/cli/cli.h"
 
 #include "agent/daemon.h"
+#include "agent/settings.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "uploader/uploader.h"
@@ -10,25 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-/* The file that was named must exist; the default one need not. */
-static int read_settings(struct clp_config *c, const struct clp_cli *cli,
-                         struct clp_config_error *error)
-{
-    int r = clp_config_init(c);
-    if (r < 0) {
-        snprintf(error->text, sizeof(error->text), "out of memory");
-        return r;
-    }
-    r = clp_config_read_file(c, cli->config ? cli->config : CLP_CONFIG_DEFAULT_PATH, error);
-    if (r == -ENOENT && !cli->config)
-        r = 0;
-    if (r == 0)
-        r = clp_config_read_environment(c, environ, error);
-    if (r == 0)
-        r = clp_config_check(c, error);
-    return r;
-}
 
 static int run(const struct clp_config *c, const struct clp_cli *cli)
 {
@@ -50,7 +32,7 @@ int clp_command_agent(const struct clp_cli *cli)
 {
     struct clp_config config;
     struct clp_config_error error = {""};
-    int r = read_settings(&config, cli, &error);
+    int r = clp_settings_read(&config, cli->config, &error);
     int code = CLP_EXIT_USE;
     if (r < 0)
         fprintf(stderr, "clrpulse: %s\n", *error.text ? error.text : strerror(-r));

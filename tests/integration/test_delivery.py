@@ -354,3 +354,319 @@ class TestKinds(Case):
         self.assertEqual(kinds, {"pyroscope": 140, "parca": 140, "http": 140, "otlp": 20, "datadog": 20})
         self.assertEqual(len(os.listdir(f"{self.directory}/files")), 140)
         self.assertEqual(os.listdir(self.spool), ["lock"])
+
+
+@unittest.skipUnless(has_receivers(), "tools/install-receivers has not run")
+class TestClients(Case):
+    """What other profilers' own clients really send passes the same checks: the receiver is no invention."""
+
+    BUSY = """
+        const until = Date.now() + 6000;
+        (function burn() {
+            let x = 0;
+            for (let i = 0; i < 3e6; i++) x += Math.sqrt(i);
+            if (Date.now() < until) setTimeout(burn, 1);
+            else process.exit(0);
+        })();
+    """
+
+    def run_client(self, code, receiver, **env):
+        path = f"{self.directory}/client.js"
+        with open(path, "w") as file:
+            file.write(code + self.BUSY)
+        done = subprocess.run(["node", path], capture_output=True, text=True, timeout=90, cwd=self.directory,
+                              env=environment(NODE_PATH=f"{CACHE}/node_modules", **env))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return receiver.taken()
+
+    def test_dd_trace(self):
+        receiver = Receiver(self)
+        taken = self.run_client("require('dd-trace').init({ profiling: true });", receiver,
+                                DD_TRACE_AGENT_URL=receiver.url(), DD_PROFILING_ENABLED="true",
+                                DD_PROFILING_UPLOAD_PERIOD="2", DD_SERVICE="shop")
+        forms = [r for r in taken if r["kind"] == "datadog"]
+        self.assertTrue(forms, "dd-trace's own profiles are taken")
+        self.assertIn("service:shop", forms[0]["fields"]["event"]["tags_profiler"])
+
+    def test_pyroscope_nodejs(self):
+        receiver = Receiver(self)
+        code = f"""const p = require('@pyroscope/nodejs');
+            p.init({{ serverAddress: '{receiver.url()}', appName: 'shop', flushIntervalMs: 1500 }});
+            p.start();"""
+        taken = [r for r in self.run_client(code, receiver) if r["kind"] == "ingest"]
+        self.assertTrue(taken, "its profiles are taken")
+        self.assertIn("format=pprof", taken[0]["url"])
+        pprof.Profile(receiver.data(taken[0]))
+
+
+class PlainIntake:
+    """A receiver without packages: keeps heads and profiles; can be told to fail."""
+
+    def __init__(self, test, context=None):
+        self.requests, self.status, self.broken = [], 200, 0
+        intake = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                if intake.status == 200:
+                    try:
+                        pprof.Profile(body)
+                    except Exception:
+                        intake.broken += 1
+                    intake.requests.append((int(self.headers["Clrpulse-Seq"]), self.headers["Clrpulse-Kind"],
+                                            self.headers["Clrpulse-Start"]))
+                self.send_response(intake.status)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        if context:
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        test.addCleanup(self.server.server_close)
+        test.addCleanup(self.server.shutdown)
+
+    def sequences(self, kind="cpu"):
+        return [seq for seq, what, _ in self.requests if what == kind]
+
+
+class TestOutage(Case):
+    def test_intake_comes_back(self):
+        """Down while 300 windows end (as 10 minutes with a period of 2 s), then up."""
+        intake = PlainIntake(self)
+        intake.status = 503
+        threading.Timer(8, lambda: setattr(intake, "status", 200)).start()
+        stats, log = self.deliver("http", f"url=http://127.0.0.1:{intake.port}/", count=300, period_ms=15,
+                                  wait_s=60)
+        self.assertEqual(stats[0]["sent"], 300, log)
+        self.assertGreater(stats[0]["retried"], 3)
+        self.assertEqual(intake.sequences(), list(range(300)), "each once, in order")
+        self.assertEqual(len(intake.requests), 300 * 7)
+        starts = [start for _, kind, start in intake.requests if kind == "cpu"]
+        self.assertEqual(starts, sorted(starts), "with their own times")
+        if not SANITIZED:
+            self.assertLess(stats[0]["rss_kib"], 60 * 1024)
+
+
+class TestCrash(Case):
+    def test_killed_at_random(self):
+        """kill -9 at random points: what was in the spool arrives, whole; at most the request that was on
+        its way at the moment of each kill comes twice."""
+        intake = PlainIntake(self)
+        rounds = int(os.environ.get("CLP_KILLS", "40"))
+        rng, spooled, first = random.Random(7), set(), 0
+        upload = ["http", f"url=http://127.0.0.1:{intake.port}/"]
+        for _ in range(rounds):
+            process = subprocess.Popen(self.words(first, 1000, 5, 5, *upload), stdout=subprocess.PIPE,
+                                       stderr=subprocess.DEVNULL, text=True, env=environment())
+            self.assertEqual(process.stdout.readline(), "started\n")
+            time.sleep(rng.uniform(0, 0.15))
+            process.send_signal(signal.SIGKILL)
+            text, _ = process.communicate()
+            spooled.update(int(line.split()[1]) for line in text.splitlines() if line.startswith("put "))
+            first = max(spooled, default=-1) + 2  # the one after may be in the spool without being said
+        stats, log = self.deliver(*upload, first=first, count=1, wait_s=30)
+        self.assertEqual(stats[0]["backlog"], 0, log)
+        self.assertEqual(intake.broken, 0, "no torn upload")
+        for kind in ("cpu", "gc"):
+            counts = collections.Counter(intake.sequences(kind))
+            self.assertEqual(sorted(spooled - set(counts)), [], "nothing that was spooled is lost")
+            self.assertLessEqual(sum(counts.values()) - len(counts), rounds, "at most one twice for each kill")
+        self.assertEqual(glob.glob(f"{self.spool}/*.bad"), [])
+        self.assertEqual(glob.glob(f"{self.spool}/*.tmp"), [])
+
+
+class TestDisk(Case):
+    def test_full_disk(self):
+        """A spool of 256 KiB: older profiles make room, none is torn, all that is left arrives."""
+        os.mkdir(self.spool)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.spool],
+                          stderr=subprocess.DEVNULL).returncode != 0:
+            self.skipTest("a tmpfs cannot be mounted here")
+        self.addCleanup(subprocess.run, ["umount", self.spool])
+        intake = PlainIntake(self)
+        intake.status = 503
+        threading.Timer(4, lambda: setattr(intake, "status", 200)).start()
+        stats, log = self.deliver("http", f"url=http://127.0.0.1:{intake.port}/", count=200, period_ms=5,
+                                  wait_s=30)
+        self.assertEqual(intake.broken, 0)
+        sequences = intake.sequences()
+        self.assertEqual(sequences, sorted(set(sequences)))
+        self.assertEqual(sequences[-1], 199, log)
+        self.assertEqual(stats[0]["backlog"], 0, log)
+        self.assertIn("the spool was full", log)
+        self.assertEqual(os.listdir(self.spool), ["lock"])
+
+
+class TestSize(Case):
+    def test_a_million_stacks(self):
+        """50 MB of samples to a limit of 2 MB: taken, with its total, in bounded memory."""
+        stats, log = self.deliver("directory", f"path={self.directory}/all", "+", "directory",
+                                  f"path={self.directory}/files", "size_max=2000000", count="big", wait_s=100)
+        path, = glob.glob(f"{self.directory}/files/*cpu*")
+        with open(path, "rb") as file:
+            data = file.read()
+        self.assertLessEqual(len(gzip.decompress(data)), 2000000)
+        self.assertEqual(pprof.Profile(data).total("cpu"), sum(1 + i % 100 for i in range(1000000)))
+        self.assertGreater(stats[1]["folded"], 0)
+        self.assertIn("stacks of 40 frames", log)
+
+
+class TestNetwork(Case):
+    def certificate(self, name, names, days=10, ca=None):
+        """A key and a certificate; signed by `ca`, or by itself."""
+        base = f"{self.directory}/{name}"
+        signed = ["-CA", f"{ca}.pem", "-CAkey", f"{ca}.key"] if ca else []
+        if ca and subprocess.run(["openssl", "req", "-help"], capture_output=True, text=True).stderr.find("-CA ") < 0:
+            self.skipTest("this openssl cannot sign in one step")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{base}.key",
+                        "-out", f"{base}.pem", "-days", str(days), "-subj", f"/CN={name}",
+                        "-addext", f"subjectAltName={names}", *signed], check=True, capture_output=True)
+        return base
+
+    def tls(self, base):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(f"{base}.pem", f"{base}.key")
+        return PlainIntake(self, context)
+
+    def fails(self, words, *upload):
+        stats, log = self.deliver(*upload, wait_s=2)
+        self.assertEqual(stats[0]["sent"], 0)
+        self.assertIn(words, log)
+        self.assertEqual(stats[0]["backlog"], 1, "nothing is dropped for it")
+
+    def test_tls(self):
+        ca = self.certificate("ca", "DNS:ca.test")
+        good = self.tls(self.certificate("good", "IP:127.0.0.1", ca=ca))
+        stats, log = self.deliver("http", f"url=https://127.0.0.1:{good.port}/", f"ca_file={ca}.pem")
+        self.assertEqual(stats[0]["sent"], 1, log)
+        shutil.rmtree(self.spool)
+        self.fails("in ca_file", "http", f"url=https://127.0.0.1:{good.port}/")
+        shutil.rmtree(self.spool)
+        wrong = self.tls(self.certificate("wrong", "DNS:other.test", ca=ca))
+        self.fails("as the certificate does", "http", f"url=https://127.0.0.1:{wrong.port}/", f"ca_file={ca}.pem")
+        shutil.rmtree(self.spool)
+        alone = self.tls(self.certificate("alone", "IP:127.0.0.1"))
+        self.fails("self-signed", "http", f"url=https://127.0.0.1:{alone.port}/")
+
+    def proxy(self, password):
+        """A CONNECT proxy that wants a user, on a port of its own."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        seen = []
+
+        def serve():
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                head = b""
+                while b"\r\n\r\n" not in head:
+                    head += client.recv(4096)
+                seen.append(head.split(b"\r\n")[0].decode())
+                if b"Proxy-Authorization: Basic " + password not in head:
+                    client.sendall(b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")
+                    client.close()
+                    continue
+                host, port = head.split()[1].decode().split(":")
+                server = socket.create_connection((host, int(port)))
+                client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                for a, b in ((client, server), (server, client)):
+                    threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return listener.getsockname()[1], seen
+
+    @staticmethod
+    def copy(a, b):
+        try:
+            while piece := a.recv(65536):
+                b.sendall(piece)
+        except OSError:
+            pass
+        b.close()
+
+    def test_proxy(self):
+        base = self.certificate("alone", "IP:127.0.0.1")
+        intake = self.tls(base)
+        port, seen = self.proxy(b"bWU6cGFzcw==")  # me:pass
+        url = [f"url=https://127.0.0.1:{intake.port}/", f"ca_file={base}.pem"]
+        stats, log = self.deliver("http", *url, f"proxy=http://me:pass@127.0.0.1:{port}")
+        self.assertEqual(stats[0]["sent"], 1, log)
+        self.assertEqual(seen[0], f"CONNECT 127.0.0.1:{intake.port} HTTP/1.1")
+        shutil.rmtree(self.spool)
+        stats, log = self.deliver("http", *url, env={"https_proxy": f"http://127.0.0.1:{port}"}, wait_s=2)
+        self.assertEqual(stats[0]["sent"], 0, "without its password it does not let us through")
+        self.assertIn("407", log)
+        shutil.rmtree(self.spool)
+        stats, log = self.deliver("http", *url, env={"https_proxy": f"http://127.0.0.1:{port}",
+                                                     "no_proxy": "127.0.0.1"})
+        self.assertEqual(stats[0]["sent"], 1, log)
+
+
+class TestSecrets(Case):
+    def test_nothing_is_shown(self):
+        intake = PlainIntake(self)
+        intake.status = 401
+        path = f"{self.directory}/token"
+        with open(path, "w") as file:
+            file.write("plantedFILE\n")
+        url = f"url=http://plantedUSER:plantedPASS@127.0.0.1:{intake.port}/x?k=plantedQUERY"
+        words = self.words(0, 3, 0, 5, "http", url, "header=X-Key: env:SOME_KEY", f"token=file:{path}",
+                           "+", "pyroscope", f"url=http://127.0.0.1:1/", "user=u", "password=env:SOME_KEY")
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60,
+                              env=environment(SOME_KEY="plantedENV"))
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("answered 401", done.stderr)
+        seen = done.stdout + done.stderr
+        for file in glob.glob(f"{self.spool}/*"):
+            with open(file, "rb") as stream:
+                seen += stream.read().decode(errors="replace")
+        for secret in ("FILE", "ENV", "PASS", "QUERY", "USER"):
+            self.assertNotIn("planted" + secret, seen)
+
+    def test_spool_command(self):
+        """ls, show, drop and flush on what an intake that is down left behind."""
+        intake = PlainIntake(self)
+        intake.status = 503
+        self.deliver("http", f"url=http://127.0.0.1:{intake.port}/", count=3, wait_s=1)
+        config = f"{self.directory}/c.yaml"
+        with open(config, "w") as file:
+            file.write(f"spool: {{ dir: {self.spool} }}\nupload:\n  - {{ kind: http, url: "
+                       f"'http://127.0.0.1:{intake.port}/' }}\n")
+
+        def spool(*words):
+            return subprocess.run([CLRPULSE, "spool", *words, "-c", config], capture_output=True, text=True,
+                                  timeout=90, env=environment())
+
+        listed = spool("ls").stdout.splitlines()
+        self.assertEqual(len(listed), 4, listed)
+        name = listed[1].split()[4]
+        shown = spool("show", name).stdout
+        self.assertIn("profile_seq      0", shown)
+        self.assertIn("service          shop", shown)
+        self.assertEqual(spool("show", name, "-o", f"{self.directory}/p").returncode, 0)
+        with open(f"{self.directory}/p", "rb") as file:
+            self.assertEqual(pprof.Profile(file.read()).total("cpu"), 4000)
+        self.assertEqual(spool("drop", name).returncode, 0)
+        missing = spool("show", name)
+        self.assertEqual(missing.returncode, 1)
+        self.assertIn("spool ls", missing.stderr)
+        self.assertEqual(spool("frobnicate").returncode, 2)
+        intake.status = 200
+        flushed = spool("flush")
+        self.assertEqual(flushed.returncode, 0, flushed.stderr)
+        self.assertEqual(intake.sequences(), [1, 2])
+
+
+if __name__ == "__main__":
+    result = unittest.main(exit=False).result
+    sys.exit(1 if not result.wasSuccessful() else 77 if result.testsRun == len(result.skipped) else 0)

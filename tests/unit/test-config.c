@@ -119,7 +119,7 @@ static void errors_name_file_line_and_nearest(void **state)
         {"upload:\n  - { kind: http, url: x, user: a, token: b }\n",
          "an upload takes a user or a token, not both"},
         {"upload:\n  - { kind: http, url: x, tokn: b }\n", "did you mean token?"},
-        {"upload:\n  - { kind: pyroscop, url: x }\n", "did you mean pyroscope?"},
+        {"upload:\n  - { kind: pyroscop, url: x }\n", "did you mean pyroscope"},
         {"spool: { max_size: 5 }\n",
          "spool.max_size is a size with its unit, such as 256MiB, not '5'"},
         {"spool: { max_size: 5B }\n", "spool.max_size must be between"},

@@ -101,7 +101,7 @@ static void names_cannot_leave_the_directory(void **state)
     struct clp_upload_header item = item_of("../../etc/pass wd\n\xff", 0);
     assert_int_equal(send_item(up, &item, &result), 0);
     assert_string_equal(result.text + strlen(root),
-                        "/_._.._etc_pass_wd__-17-cpu-20231114T221320Z-0.pb.gz");
+                        "/_._.._etc_pass_wd____-17-cpu-20231114T221320Z-0.pb.gz");
     memset(big, 'x', sizeof(big) - 1);
     item = item_of(big, UINT64_MAX);
     item.pid = INT32_MIN;

@@ -25,3 +25,6 @@ foreach(class Kinds Clients Outage Crash Disk Network Size Secrets)
     ENVIRONMENT
     "CLP_DELIVER=$<TARGET_FILE:deliver>;CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_SANITIZED=${CLP_SANITIZE}")
 endforeach()
+clp_unit_test(test-outbox
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-outbox.c ${CMAKE_CURRENT_LIST_DIR}/receiver.c
+  USES clp_agent)

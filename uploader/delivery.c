@@ -174,10 +174,9 @@ static bool is_poison(struct flight *f)
 static bool learn_limit(struct flight *f)
 {
     struct clp_intake *in = f->lane->intake;
-    size_t was = f->requests.items[f->at].plain_len, limit;
+    size_t was = f->requests.items[f->at].plain_len, limit = was / 2;
     if (in->plain_max && in->plain_max < was)
-        was = in->plain_max;
-    limit = was / 2;
+        return true; /* learned from another one since this was made */
     if (limit < SMALLEST_PLAIN_BYTES)
         return false;
     in->plain_max = limit;

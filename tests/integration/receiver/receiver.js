@@ -15,7 +15,7 @@ const [packages, descriptors, out, socket] = process.argv.slice(2);
 const need = createRequire(path.join(packages, 'node_modules', 'x.js'));
 const { connectNodeAdapter } = need('@connectrpc/connect-node');
 const { ConnectError, Code } = need('@connectrpc/connect');
-const { createFileRegistry, fromBinary } = need('@bufbuild/protobuf');
+const { createFileRegistry, fromBinary, toJson } = need('@bufbuild/protobuf');
 const { FileDescriptorSetSchema } = need('@bufbuild/protobuf/wkt');
 const busboy = need('busboy');
 
@@ -83,6 +83,20 @@ function body(request, done) {
     });
 }
 
+// By a schema that is not the agent's; unknown fields would be an error of the agent's.
+function otlp(request, response) {
+    body(request, (data) => {
+        const schema = registry.getMessage('opentelemetry.check.ExportProfilesServiceRequest');
+        const message = fromBinary(schema, data);
+        const json = toJson(schema, message, { alwaysEmitImplicit: true });
+        const unknown = JSON.stringify(message, (key, value) =>
+            typeof value === 'bigint' ? String(value) : value).includes('$unknown');
+        keep('otlp', request, { message: json, unknown }, [{ name: 'body', data }]);
+        response.writeHead(200, { 'Content-Type': 'application/x-protobuf' });
+        response.end();
+    });
+}
+
 function datadog(request, response) {
     const files = [], fields = {};
     const form = busboy({ headers: request.headers });
@@ -125,7 +139,7 @@ const routes = [
         response.end();
     }],
     [/^\/profiling\/v1\/input$|^\/api\/v2\/profile$/, datadog],
-    [/^\/v1development\/profiles$/, raw('otlp')],
+    [/^\/v1development\/profiles$/, otlp],
     [/^\/ingest\?/, raw('ingest')],
     [/^\/plain/, raw('http')],
 ];

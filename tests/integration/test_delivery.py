@@ -452,7 +452,7 @@ class TestCrash(Case):
         """kill -9 at random points: what was in the spool arrives, whole; at most the request that was on
         its way at the moment of each kill comes twice."""
         intake = PlainIntake(self)
-        rounds = int(os.environ.get("CLP_KILLS", "40"))
+        rounds = int(os.environ.get("CLP_KILLS", "200"))
         rng, spooled, first = random.Random(7), set(), 0
         upload = ["http", f"url=http://127.0.0.1:{intake.port}/"]
         for _ in range(rounds):

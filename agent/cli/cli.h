@@ -18,6 +18,7 @@ enum clp_exit {
 
 int clp_command_ps(const struct clp_cli *cli);
 int clp_command_record(const struct clp_cli *cli);
+int clp_command_spool(const struct clp_cli *cli);
 int clp_command_agent(const struct clp_cli *cli);
 int clp_command_run(const struct clp_cli *cli);
 int clp_command_status(const struct clp_cli *cli);

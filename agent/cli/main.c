@@ -57,6 +57,8 @@ static int run(const struct clp_cli *cli)
         return clp_command_ps(cli);
     case CLP_COMMAND_RECORD:
         return clp_command_record(cli);
+    case CLP_COMMAND_SPOOL:
+        return clp_command_spool(cli);
     case CLP_COMMAND_AGENT:
         return clp_command_agent(cli);
     case CLP_COMMAND_RUN:

@@ -517,7 +517,12 @@ class TestAgent(Case):
         process = self.agent("{ kind: http, url: 'http://127.0.0.1:9/in' }")
         time.sleep(3)
         self.stop(process)
-        self.assertGreaterEqual(len(self.profiles("spool")), 2, self.text())
+        self.assertGreaterEqual(len(glob.glob(f"{self.directory}/spool/*.chunk")), 2, self.text())
+        process = self.agent(self.directory_upload())
+        time.sleep(1)
+        self.stop(process)
+        self.assertEqual(glob.glob(f"{self.directory}/spool/*.chunk"), [], "the next start goes on")
+        self.assertGreaterEqual(len(self.profiles()), 2, self.text())
 
     def test_hostile_and_good(self):
         """One target that writes nonsense does not cost the others theirs."""

@@ -1,0 +1,86 @@
+"""Compares what our reader and TraceEvent make of the same .nettrace files.
+
+usage: compare.py NETTRACE-SUMMARY TRACESUMMARY FILE...     equal sums, for each file
+       compare.py --speed NETTRACE-SUMMARY TRACESUMMARY FILE [LEAST]   events a second, both in one run
+
+Every kind of event must have the same count and the same sums over headers (time, thread, activity),
+payloads and stacks.  Fields are compared by name where both know the name; one that differs fails."""
+
+import json
+import subprocess
+import sys
+
+# TraceEvent makes something else of these on purpose: it formats, renumbers or adds up.
+MADE_UP = {
+    ("Microsoft-Windows-DotNETRuntime", "MethodFlags"),
+    ("Microsoft-Windows-DotNETRuntimeRundown", "MethodFlags"),
+}
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{program} {' '.join(arguments)}: {done.stderr}")
+    return done.stdout
+
+
+def summary(program, path):
+    events, fields, lost = {}, {}, None
+    for line in run(program, path).splitlines():
+        kind, *rest = line.split("\t")
+        if kind == "lost":
+            lost = int(rest[0])
+        elif kind == "event":
+            events[tuple(rest[:2])] = rest[2:]
+        else:
+            fields[tuple(rest[:3])] = rest[3]
+    return events, fields, lost
+
+
+def compare(ours, theirs, path):
+    our_events, our_fields, our_lost = summary(ours, path)
+    events, fields, lost = summary(theirs, path)
+    problems = []
+    for key in sorted(our_events.keys() | events.keys()):
+        if our_events.get(key) != events.get(key):
+            problems.append(f"{key}: ours {our_events.get(key)}, TraceEvent {events.get(key)}")
+    both = [key for key in our_fields.keys() & fields.keys() if (key[0], key[2]) not in MADE_UP]
+    for key in sorted(both):
+        if our_fields[key] != fields[key]:
+            problems.append(f"{key}: ours {our_fields[key]}, TraceEvent {fields[key]}")
+    count = sum(int(e[0]) for e in our_events.values())
+    print(f"{path}: {count} events of {len(our_events)} kinds, {len(both)} fields compared, "
+          f"{len(our_fields) - len(both)} only ours, lost {our_lost}/{lost}, "
+          f"{len(problems)} differences")
+    for problem in problems[:20]:
+        print("  " + problem)
+    if not our_events or not both:
+        problems.append("nothing was compared")
+    return not problems
+
+
+def speed(ours, theirs, path, least):
+    rates = {}
+    for name, program in (("ours", ours), ("TraceEvent", theirs)):
+        best = min((json.loads(run(program, "--count", path)) for _ in range(3)),
+                   key=lambda r: r["seconds"])
+        rates[name] = best["events"] / best["seconds"]
+        print(f"{name}: {best['events']} events in {best['seconds']:.3f} s, "
+              f"{rates[name] / 1e6:.1f} M/s, peak {best['peak_bytes'] >> 20} MiB")
+        if name == "ours" and best["peak_bytes"] > 50 << 20:
+            print("more than 50 MiB")
+            return False
+    factor = rates["ours"] / rates["TraceEvent"]
+    print(f"{factor:.1f} times TraceEvent, ordered release included")
+    return factor >= least
+
+
+def main():
+    if sys.argv[1] == "--speed":
+        least = float(sys.argv[5]) if len(sys.argv) > 5 else 3
+        return 0 if speed(*sys.argv[2:5], least) else 1
+    ok = [compare(*sys.argv[1:3], path) for path in sys.argv[3:]]
+    return 0 if ok and all(ok) else 1
+
+
+sys.exit(main())

@@ -12,6 +12,7 @@
 #define CLP_NT_SLACK 128u
 #define CLP_NT_HEAD_BYTES 160u
 #define CLP_NT_THREAD_CACHE 64u
+#define CLP_NT_BLOCK_CLASSES 13u /* 4 KiB to 16 MiB */
 #define CLP_NT_NAME_BYTES 48u
 
 /* The bytes of one block; kept while events in it are held. */
@@ -87,7 +88,7 @@ struct clp_nettrace {
     enum clp_nt_kind kind;
     struct clp_nt_block *body;
     uint32_t body_size;
-    struct clp_nt_block *pool;
+    struct clp_nt_block *pool[CLP_NT_BLOCK_CLASSES];
     uint32_t pool_bytes;
     size_t block_bytes; /* all blocks */
 

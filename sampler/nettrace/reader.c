@@ -14,8 +14,10 @@ static const char MAGIC_V4[] = "!FastSerialization.1";
 #define V6_HEAD_BYTES (MAGIC_BYTES + 12u)
 #define V4_TYPE_MAX 64u
 #define V4_TRACE_BYTES 48u
+#define BLOCK_MIN_BYTES (4u << 10)
+_Static_assert((BLOCK_MIN_BYTES << (CLP_NT_BLOCK_CLASSES - 1)) == CLP_NETTRACE_BLOCK_MAX_BYTES,
+               "the largest class holds the largest block");
 #define POOL_MAX_BYTES (4u << 20)
-#define BLOCK_MIN_BYTES (64u << 10)
 
 /* Tags of V4's serialization. */
 enum { TAG_NULL = 1, TAG_BEGIN = 5, TAG_END = 6 };
@@ -35,30 +37,38 @@ static void free_block(struct clp_nettrace *r, struct clp_nt_block *b)
     free(b);
 }
 
+/* Sizes are powers of two; each has its list. */
+static unsigned class_of(uint32_t cap)
+{
+    unsigned c = 0;
+    while ((uint64_t)BLOCK_MIN_BYTES << c < cap)
+        c++;
+    return c;
+}
+
 void clp_nt_block_release(struct clp_nettrace *r, struct clp_nt_block *b)
 {
+    unsigned c = class_of(b->cap);
     if (r->pool_bytes + b->cap > POOL_MAX_BYTES) {
         free_block(r, b);
         return;
     }
-    b->next = r->pool;
-    r->pool = b;
+    b->next = r->pool[c];
+    r->pool[c] = b;
     r->pool_bytes += b->cap;
 }
 
 static struct clp_nt_block *take_block(struct clp_nettrace *r, uint32_t size)
 {
-    uint32_t cap = BLOCK_MIN_BYTES;
-    for (struct clp_nt_block **at = &r->pool; *at; at = &(*at)->next)
-        if ((*at)->cap >= size) {
-            struct clp_nt_block *b = *at;
-            *at = b->next;
-            r->pool_bytes -= b->cap;
-            return b;
-        }
-    while (cap < size)
-        cap *= 2;
-    struct clp_nt_block *b = malloc(sizeof(*b) + cap + CLP_NT_SLACK);
+    unsigned c = class_of(size);
+    uint32_t cap = BLOCK_MIN_BYTES << c;
+    struct clp_nt_block *b = r->pool[c];
+    if (b) {
+        r->pool[c] = b->next;
+        r->pool_bytes -= b->cap;
+        return b;
+    }
+    b = malloc(sizeof(*b) + cap + CLP_NT_SLACK);
     if (!b)
         return NULL;
     b->cap = cap;
@@ -444,10 +454,11 @@ struct clp_nettrace *clp_nettrace_free(struct clp_nettrace *r)
     free_held_blocks(r);
     if (r->body)
         free_block(r, r->body);
-    for (struct clp_nt_block *b = r->pool, *next; b; b = next) {
-        next = b->next;
-        free_block(r, b);
-    }
+    for (unsigned c = 0; c < CLP_NT_BLOCK_CLASSES; c++)
+        for (struct clp_nt_block *b = r->pool[c], *next; b; b = next) {
+            next = b->next;
+            free_block(r, b);
+        }
     clp_arena_done(&r->arena);
     clp_map_done(&r->thread_map);
     free(r->metas);

@@ -187,6 +187,11 @@ static int take_option(struct clp_cli *cli, const struct option *o, const struct
 static int take_word(struct clp_cli *cli, char *const **next, struct clp_config_error *e)
 {
     const char *text = *(*next)++;
+    if (text[0] != '-' && cli->command == CLP_COMMAND_EVENTS &&
+        cli->word_count < CLP_CLI_WORDS_MAX) {
+        cli->words[cli->word_count++] = text;
+        return 0;
+    }
     if (text[0] != '-' || !text[1] || strcmp(text, "--") == 0)
         return refuse(e, "%s takes no argument '%.40s'; see `clrpulse %s --help`",
                       commands[cli->command].name, text, commands[cli->command].name);

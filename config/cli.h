@@ -15,6 +15,8 @@ enum clp_command {
     CLP_COMMAND_COUNT
 };
 
+#define CLP_CLI_WORDS_MAX 2u
+
 /* C type of each KIND of CLP_OPTION; texts point into argv. */
 #define CLP_CLI_C_SWITCH bool
 #define CLP_CLI_C_PID int32_t
@@ -26,6 +28,9 @@ enum clp_command {
 struct clp_cli {
     enum clp_command command;
     bool help, version;
+    /* What follows without dashes: only `events` takes any. */
+    const char *words[CLP_CLI_WORDS_MAX];
+    size_t word_count;
 #define CLP_OPTION(command, field, kind, letter, name, argument, text) CLP_CLI_C_##kind field;
 #include "config/options.def"
 };

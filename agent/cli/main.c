@@ -48,6 +48,8 @@ static int run(const struct clp_cli *cli)
         return clp_command_record(cli);
     case CLP_COMMAND_AGENT:
         return clp_command_agent(cli);
+    case CLP_COMMAND_EVENTS:
+        return clp_command_events(cli);
     default: /* --version alone */
         printf("clrpulse %s\n", CLP_VERSION);
         return CLP_EXIT_DONE;

@@ -1,6 +1,7 @@
 /* clrpulse record: one profile of one process. */
 #include "agent/cli/cli.h"
 
+#include "agent/cli/record_eventpipe.h"
 #include "agent/kinds.h"
 #include "agent/library.h"
 #include "agent/target.h"
@@ -18,8 +19,6 @@
 
 #define DURATION_NS (10 * CLP_NSEC_PER_SEC)
 #define CPU_INTERVAL_NS (10 * CLP_NSEC_PER_MSEC)
-#define FIND_NS (2 * CLP_NSEC_PER_SEC) /* for a process that is just starting */
-#define ASK_NS (3 * CLP_NSEC_PER_SEC)
 #define PATH_BYTES 4096
 
 struct recording {
@@ -81,25 +80,29 @@ static void write_split(struct recording *r, const struct clp_profile *p)
     }
 }
 
+static void write_profile(struct recording *r, const struct clp_dotnet *p,
+                          struct clp_profile *profile)
+{
+    struct clp_encoded e;
+    int cpu = clp_profile_value_index(profile, "cpu");
+    r->have_profile = true;
+    r->cpu_ns = cpu >= 0 ? clp_profile_total(profile, (size_t)cpu) : 0;
+    r->samples = clp_profile_sample_count(profile);
+    (void)!clp_profile_comment(profile, "process=%d %s", p->pid, p->info.command_line);
+    (void)!clp_profile_comment(profile, "runtime=.NET %s", p->info.runtime_version);
+    if (r->cli->split) {
+        write_split(r, profile);
+        return;
+    }
+    int error = clp_profile_encode(profile, NULL, &e);
+    write_encoded(r, r->path, error, &e);
+}
+
 static void take_window(void *context, struct clp_target *t, const struct clp_window *w)
 {
     struct recording *r = context;
-    const struct clp_dotnet *p = clp_target_process(t);
-    int cpu = clp_profile_value_index(w->profile, "cpu");
-    if (r->have_profile)
-        return;
-    r->have_profile = true;
-    r->cpu_ns = cpu >= 0 ? clp_profile_total(w->profile, (size_t)cpu) : 0;
-    r->samples = clp_profile_sample_count(w->profile);
-    (void)!clp_profile_comment(w->profile, "process=%d %s", p->pid, p->info.command_line);
-    (void)!clp_profile_comment(w->profile, "runtime=.NET %s", p->info.runtime_version);
-    if (r->cli->split) {
-        write_split(r, w->profile);
-        return;
-    }
-    struct clp_encoded e;
-    int error = clp_profile_encode(w->profile, NULL, &e);
-    write_encoded(r, r->path, error, &e);
+    if (!r->have_profile)
+        write_profile(r, clp_target_process(t), w->profile);
 }
 
 /* Better now than after the recording. */
@@ -122,76 +125,6 @@ static int check_path(struct recording *r, struct clp_fault *f)
     if (access(where, W_OK | X_OK) < 0)
         return clp_fault_set(f, -EIO, "cannot write into %s: %s", where, strerror(errno));
     return 0;
-}
-
-/* ---- finding the process ------------------------------------------------------------------- */
-
-static int state_error(const struct clp_dotnet *d)
-{
-    switch (d->state) {
-    case CLP_DOTNET_READY:
-        return 0;
-    case CLP_DOTNET_NO:
-        return -ENOEXEC;
-    case CLP_DOTNET_HIDDEN:
-    case CLP_DOTNET_DENIED:
-        return -EACCES;
-    case CLP_DOTNET_NO_PORT:
-        return CLP_FAULT_REFUSED;
-    default:
-        return -EIO;
-    }
-}
-
-/* A runtime opens its port some 50 ms after the start of its process. */
-static bool may_be_starting(const struct clp_dotnet *d)
-{
-    return d->state == CLP_DOTNET_NO_PORT || d->state == CLP_DOTNET_STALE;
-}
-
-static int find_once(const struct recording *r, struct clp_dotnet *d, struct clp_fault *f)
-{
-    int32_t pid = r->cli->pid;
-    int error = clp_dotnet_open(&clp_discover_system, pid, d);
-    if (error == -ESRCH)
-        return clp_fault_set(f, error,
-                             "there is no process %d; `clrpulse ps` lists those that can "
-                             "be profiled",
-                             pid);
-    if (error == -EACCES)
-        return clp_fault_set(f, error,
-                             "process %d is hidden from this user (/proc is mounted with "
-                             "hidepid); run clrpulse as root",
-                             pid);
-    if (error < 0)
-        return clp_fault_set(f, error, "cannot look at process %d: %s", pid, strerror(-error));
-    clp_dotnet_look_closer(&clp_discover_system, d);
-    clp_dotnet_ask(d, 1, ASK_NS);
-    return 0;
-}
-
-static int find_process(const struct recording *r, struct clp_dotnet *d, struct clp_fault *f)
-{
-    uint64_t until_ns = clp_clock_monotonic_ns() + FIND_NS;
-    int error = find_once(r, d, f);
-    while (error == 0 && may_be_starting(d) && clp_clock_monotonic_ns() < until_ns) {
-        struct pollfd stop = {.fd = r->stop_fd, .events = POLLIN};
-        clp_dotnet_done(d);
-        if (poll(&stop, 1, 100) > 0)
-            return clp_fault_set(f, -EINTR, "interrupted");
-        error = find_once(r, d, f);
-    }
-    if (error < 0)
-        return error;
-    error = state_error(d);
-    f->error = error;
-    if (error < 0)
-        clp_dotnet_explain(d, f->text, sizeof(f->text));
-    else if (clp_dotnet_unsupported(d, f->text, sizeof(f->text)))
-        error = f->error = CLP_FAULT_REFUSED;
-    if (error < 0)
-        clp_dotnet_done(d);
-    return error;
 }
 
 /* ---- recording ----------------------------------------------------------------------------- */
@@ -276,14 +209,10 @@ static int run(struct recording *r, struct clp_fault *f)
     return f->error;
 }
 
-static int start(struct recording *r, struct clp_fault *f)
+static int start(struct recording *r, const struct clp_dotnet *d, struct clp_fault *f)
 {
-    struct clp_dotnet d;
     CLP_CLEANUP(clp_cleanup_free) char *library = NULL;
-    int error = find_process(r, &d, f);
-    if (error < 0)
-        return error;
-    error = clp_library_find(&library, f);
+    int error = clp_library_find(&library, f);
     if (error == 0 && clp_symbols_new(NULL, &r->symbols) < 0)
         error = clp_fault_set(f, -ENOMEM, "out of memory");
     if (error == 0) {
@@ -294,7 +223,50 @@ static int start(struct recording *r, struct clp_fault *f)
             .window = take_window,
             .context = r,
         };
-        error = clp_target_start(&d, &c, &r->target, f);
+        error = clp_target_start(d, &c, &r->target, f);
+    }
+    return error;
+}
+
+/* ---- engines ------------------------------------------------------------------------------- */
+
+static int record_events(struct recording *r, const struct clp_dotnet *d, struct clp_fault *f)
+{
+    CLP_CLEANUP(clp_profile_freep) struct clp_profile *profile = NULL;
+    uint64_t whole_ns = r->cli->duration_ns ? r->cli->duration_ns : DURATION_NS;
+    int error = clp_record_eventpipe(d, r->stop_fd, whole_ns, &profile, f);
+    if (error == 0)
+        write_profile(r, d, profile);
+    if (r->write_fault.error)
+        *f = r->write_fault;
+    return f->error;
+}
+
+static int record_library(struct recording *r, const struct clp_dotnet *d, struct clp_fault *f)
+{
+    int error = start(r, d, f);
+    return error < 0 ? error : run(r, f);
+}
+
+/* The library where it may be loaded; else what the runtime tells by itself, which costs it more.
+ */
+static int record(struct recording *r, struct clp_fault *f)
+{
+    struct clp_dotnet d;
+    const char *engine = r->cli->engine;
+    int error = clp_find_process(r->cli->pid, r->stop_fd, &d, f);
+    if (error < 0)
+        return error;
+    if (engine && strcmp(engine, "eventpipe") == 0) {
+        error = record_events(r, &d, f);
+    } else {
+        error = record_library(r, &d, f);
+        if (error == CLP_FAULT_REFUSED && !engine && !r->have_profile) {
+            fprintf(stderr, "clrpulse: %s; taking the engine eventpipe, which loads nothing\n",
+                    f->text);
+            *f = (struct clp_fault){0};
+            error = record_events(r, &d, f);
+        }
     }
     clp_dotnet_done(&d);
     return error;
@@ -312,14 +284,18 @@ int clp_command_record(const struct clp_cli *cli)
         fprintf(stderr, "clrpulse: record needs a process: -p PID; `clrpulse ps` lists them\n");
         return CLP_EXIT_USE;
     }
+    if (cli->engine && strcmp(cli->engine, "library") != 0 &&
+        strcmp(cli->engine, "eventpipe") != 0) {
+        fprintf(stderr, "clrpulse: there is no engine '%.40s'; there are library and eventpipe\n",
+                cli->engine);
+        return CLP_EXIT_USE;
+    }
     r.stop_fd = clp_stop_signals();
     int error = r.stop_fd < 0 ? clp_fault_set(&f, r.stop_fd, "cannot set up signals") : 0;
     if (error == 0)
         error = check_path(&r, &f);
     if (error == 0)
-        error = start(&r, &f);
-    if (error == 0)
-        error = run(&r, &f);
+        error = record(&r, &f);
     clp_target_free(r.target);
     clp_symbols_free(r.symbols);
     clp_cleanup_fd(&r.stop_fd);

@@ -289,15 +289,19 @@ static int keep_meta(struct clp_nettrace *r, struct clp_nettrace_meta *m, const 
     struct clp_nettrace_meta *to = clp_arena_alloc(&r->arena, sizeof(*to));
     struct clp_nettrace_field *fields =
         clp_arena_alloc(&r->arena, (size_t)t->count * sizeof(*fields) + 1);
-    int e = CLP_VEC_GROW(r->metas, r->meta_cap, m->id + 1, CLP_NETTRACE_METADATA_MAX_ID);
+    int e = m->id >= CLP_NETTRACE_METADATA_MAX_ID
+                ? -ENOSPC
+                : CLP_VEC_GROW(r->metas, r->meta_cap, m->id + 1, CLP_NETTRACE_METADATA_MAX_ID);
     if (e == -ENOMEM)
         return e;
+    if (r->meta_cap > had)
+        memset(r->metas + had, 0, (r->meta_cap - had) * sizeof(*r->metas));
     if (!to || !fields || e < 0 || !m->provider || !m->name) {
         r->counts.metadata_refused++;
         return 0;
     }
-    memset(r->metas + had, 0, (r->meta_cap - had) * sizeof(*r->metas));
-    memcpy(fields, t->nodes, (size_t)t->count * sizeof(*fields));
+    if (t->count > 0)
+        memcpy(fields, t->nodes, (size_t)t->count * sizeof(*fields));
     *to = *m;
     to->fields = fields;
     to->field_count = t->count;

@@ -223,20 +223,24 @@ struct print {
     struct clp_strbuf *out;
     bool json;
     bool first; /* nothing came yet at this level */
+    uint64_t
+        arrays; /* bit of a depth: what is open there is an array, whose elements have no names */
 };
 
-static void separate(struct print *p, const struct clp_nettrace_field *f)
+static void separate(struct print *p, const struct clp_nettrace_field *f, uint32_t depth)
 {
+    bool element = depth > 0 && (p->arrays >> ((depth - 1) & 63) & 1);
+    const char *name = *f->name ? f->name : "value"; /* some sources leave names out */
     if (!p->first)
         clp_strbuf_str(p->out, p->json ? "," : " ");
     p->first = false;
-    if (!*f->name)
+    if (element)
         return;
     if (p->json) {
-        clp_strbuf_json(p->out, f->name, strlen(f->name));
+        clp_strbuf_json(p->out, name, strlen(name));
         clp_strbuf_char(p->out, ':');
     } else {
-        clp_strbuf_printf(p->out, "%s=", f->name);
+        clp_strbuf_printf(p->out, "%s=", name);
     }
 }
 
@@ -349,13 +353,15 @@ static void print_step(void *context, enum clp_nettrace_step step,
     bool object = v->field->type == CLP_FIELD_OBJECT;
     switch (step) {
     case CLP_STEP_VALUE:
-        separate(p, v->field);
+        separate(p, v->field, v->depth);
         print_scalar(p, v);
         break;
     case CLP_STEP_BEGIN:
-        separate(p, v->field);
+        separate(p, v->field, v->depth);
         clp_strbuf_char(p->out, object ? '{' : '[');
         p->first = true;
+        p->arrays &= ~(1ull << (v->depth & 63));
+        p->arrays |= (uint64_t)!object << (v->depth & 63);
         break;
     case CLP_STEP_END:
         clp_strbuf_char(p->out, object ? '}' : ']');
@@ -373,7 +379,7 @@ void clp_nettrace_print_payload(const struct clp_nettrace_event *e, uint32_t poi
         clp_strbuf_char(out, '{');
     size_t used = clp_nettrace_walk(e, pointer_bytes, print_step, &p);
     if (used < e->payload_len) {
-        separate(&p, &rest);
+        separate(&p, &rest, 0);
         print_hex(&p, e->payload + used, e->payload_len - used);
     }
     if (json)

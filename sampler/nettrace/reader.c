@@ -200,9 +200,10 @@ static int end_body(struct clp_nettrace *r)
     r->body = NULL;
     r->state = CLP_NT_OBJECT;
     r->inside = r->info.version < 6;
-    if (r->info.pointer_bytes == 0 && r->kind != CLP_NT_TRACE)
-        return break_off(r, "its first block is not the trace's description");
-    int e = read_block(r, b);
+    bool is_first = r->info.pointer_bytes == 0;
+    int e = is_first && r->kind != CLP_NT_TRACE
+                ? break_off(r, "its first block is not the trace's description")
+                : read_block(r, b);
     if (--b->held == 0)
         clp_nt_block_release(r, b);
     if (r->state == CLP_NT_BROKEN)

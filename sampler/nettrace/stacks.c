@@ -26,6 +26,8 @@ static void begin_at(struct clp_nettrace *r, uint32_t first, uint32_t *first_id,
 
 static void copy_frames(struct clp_nettrace *r, const uint8_t *p, uint32_t n)
 {
+    if (n == 0)
+        return;
     uint64_t *to = r->frames + r->frame_count;
     if (r->info.pointer_bytes == 8) {
         memcpy(to, p, (size_t)n * 8);

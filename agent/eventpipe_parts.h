@@ -57,6 +57,7 @@ struct clp_epb_clock {
 
 struct clp_epb_burst {
     uint64_t from, to, period;
+    uint64_t first, last; /* samples in it, 0 = none yet */
 };
 
 struct clp_epb_thread {

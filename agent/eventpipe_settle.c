@@ -32,7 +32,7 @@ static int compare_clocks(const void *x, const void *y)
 /* ---- wall ---------------------------------------------------------------------------------- */
 
 /* The burst that a moment is in: the last one that began before it. NULL without any. */
-static const struct clp_epb_burst *burst_of(const struct clp_epb *b, uint64_t ticks)
+static struct clp_epb_burst *burst_of(const struct clp_epb *b, uint64_t ticks)
 {
     uint32_t low = 0, high = b->burst_count;
     while (low < high) {
@@ -45,19 +45,28 @@ static const struct clp_epb_burst *burst_of(const struct clp_epb *b, uint64_t ti
     return low > 0 ? &b->bursts[low - 1] : NULL;
 }
 
+/* When the sampler really ran: some time passes between asking for it and its first look. */
+static void measure_bursts(struct clp_epb *b, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t ticks = b->samples[b->sorted[i]].ticks;
+        struct clp_epb_burst *burst = burst_of(b, ticks);
+        if (!burst)
+            continue;
+        burst->first = burst->first ? CLP_MIN(burst->first, ticks) : ticks;
+        burst->last = CLP_MAX(burst->last, ticks);
+    }
+}
+
 /* One thread's samples of one burst. The first has no sample before it and is worth as much as the
- * others are in the mean. */
+ * others are in the mean. A thread that was there all the time gets the whole period. */
 static void weigh(struct clp_epb *b, const uint32_t *at, uint32_t count,
                   const struct clp_epb_burst *burst)
 {
     uint64_t first = b->samples[at[0]].ticks, last = b->samples[at[count - 1]].ticks;
-    double span = (double)(last - first);
-    double mean = count > 1 ? span / (count - 1) : GAP_NS;
-    double factor = 1;
-    if (burst) {
-        double length = (double)(burst->to - burst->from);
-        factor = (double)burst->period / CLP_MAX(length, span + mean);
-    }
+    double mean = count > 1 ? (double)(last - first) / (count - 1) : GAP_NS;
+    double factor =
+        burst ? (double)burst->period / ((double)(burst->last - burst->first) + mean) : 1;
     for (uint32_t i = 0; i < count; i++) {
         double gap = i > 0 ? (double)(b->samples[at[i]].ticks - b->samples[at[i - 1]].ticks) : mean;
         b->samples[at[i]].values[1] = gap * factor;
@@ -199,6 +208,7 @@ void clp_epb_settle_values(struct clp_epb *b, uint64_t until)
             b->sorted[count++] = i;
     if (count > 1)
         qsort_r(b->sorted, count, sizeof(*b->sorted), compare_samples, b);
+    measure_bursts(b, count);
     uint32_t clocks = take_clocks(b, until);
     charge(b, count, clocks);
     for (uint32_t i = 0; i < count; i++)

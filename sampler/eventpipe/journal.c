@@ -50,6 +50,27 @@ static void put_lines(struct clp_strbuf *out, const struct line *lines, uint32_t
                           lines[i].start_ticks, lines[i].id);
 }
 
+/* Against a kill of this process, not of the machine: no fsync, so that little time passes between
+ * the birth of a session and its note. */
+static int write_file(int dir_fd, const char *name, int flags, const struct clp_strbuf *out)
+{
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    return fd < 0 ? -errno : clp_file_write_fd(fd, out->buf, out->len);
+}
+
+static int replace_file(int dir_fd, const char *name, const struct clp_strbuf *out)
+{
+    char temporary[80];
+    snprintf(temporary, sizeof(temporary), ".%s", name);
+    int r = write_file(dir_fd, temporary, O_TRUNC, out);
+    if (r == 0 && renameat(dir_fd, temporary, dir_fd, name) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlinkat(dir_fd, temporary, 0);
+    return r;
+}
+
 static int write_lines(int dir_fd, const char *name, const struct line *lines, uint32_t count)
 {
     struct clp_strbuf out;
@@ -59,20 +80,27 @@ static int write_lines(int dir_fd, const char *name, const struct line *lines, u
     put_lines(&out, lines, count);
     int r = clp_strbuf_error(&out);
     if (r == 0)
-        r = clp_file_write_at(dir_fd, name, out.buf, out.len, 0600);
+        r = replace_file(dir_fd, name, &out);
     clp_strbuf_done(&out);
     return r;
 }
 
 int clp_journal_add(struct clp_journal *j, int32_t pid, uint64_t start_ticks, uint64_t id)
 {
+    struct clp_strbuf out;
     if (!j)
         return 0;
     int r = CLP_VEC_GROW(j->lines, j->cap, j->count + 1, CLP_JOURNAL_SESSIONS_MAX);
     if (r < 0)
         return r;
-    j->lines[j->count++] = (struct line){.pid = pid, .start_ticks = start_ticks, .id = id};
-    return write_lines(j->dir_fd, j->name, j->lines, j->count);
+    j->lines[j->count] = (struct line){.pid = pid, .start_ticks = start_ticks, .id = id};
+    clp_strbuf_init(&out, FILE_MAX_BYTES);
+    put_lines(&out, &j->lines[j->count++], 1);
+    r = clp_strbuf_error(&out);
+    if (r == 0)
+        r = write_file(j->dir_fd, j->name, O_APPEND, &out);
+    clp_strbuf_done(&out);
+    return r;
 }
 
 int clp_journal_remove(struct clp_journal *j, int32_t pid, uint64_t start_ticks, uint64_t id)

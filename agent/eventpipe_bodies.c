@@ -104,8 +104,11 @@ static void settle_two(struct clp_body *y, struct clp_body *n)
         y->confirmed = CLP_MAX(y->confirmed, n->confirmed);
         y->birth = CLP_MAX(y->birth, n->birth); /* listed first, its load comes late */
         n->death = n->birth = 0;
+    } else if (n->birth) {
+        y->death = n->birth;
     } else {
-        y->death = n->birth ? n->birth : y->confirmed + 1;
+        y->death = y->confirmed + 1;
+        n->birth = n->confirmed;
     }
 }
 

@@ -271,9 +271,24 @@ static void step_bursts(struct clp_epe *e, uint64_t now_ns)
 
 /* ---- states -------------------------------------------------------------------------------- */
 
+/* A session that was live and is closed again ended with its process. */
+static bool has_ended(const struct clp_epe *e)
+{
+    for (enum role r = ROLE_METHODS; r <= ROLE_EXCEPTIONS; r++)
+        if (e->sessions[r].live_ns && !is_open(e, r))
+            return true;
+    return false;
+}
+
 static void step_start(struct clp_epe *e, uint64_t now_ns)
 {
     bool ready = true;
+    if (has_ended(e)) {
+        (void)clp_fault_set(&e->fault, -ESRCH, "process %d ended before the recording began",
+                            e->pid);
+        e->state = CLP_EPE_FAILED;
+        return;
+    }
     for (enum role r = ROLE_METHODS; r <= ROLE_EXCEPTIONS; r++)
         ready &= !is_wanted(e, r) || e->sessions[r].stream.state == CLP_STREAM_LIVE;
     if (!ready)

@@ -132,7 +132,7 @@ static void write_corpus(const struct ntw *w)
     static unsigned number;
     char path[512];
     const char *folder = getenv("CLP_WRITE_CORPUS");
-    if (!folder || w->len < 60 || w->len > 4096)
+    if (!folder || w->len < 60 || w->len > 8192)
         return;
     snprintf(path, sizeof(path), "%s/stream-%u", folder, number++);
     FILE *f = fopen(path, "wb");

@@ -42,11 +42,11 @@ struct clp_epb_sample {
 };
 
 struct clp_epb_stack {
-    uint32_t first, len; /* frames */
-    uint64_t version;    /* of the bodies when it was resolved, +1; 0 = never */
-    uint64_t missing;    /* the same, when a name was missing */
-    uint64_t from;       /* valid for moments not before this */
-    uint32_t resolved;   /* in the profile */
+    uint32_t first, len;  /* frames */
+    uint64_t version;     /* of the bodies when it was resolved, +1; 0 = never */
+    uint64_t missing;     /* the same, when a name was missing */
+    uint64_t from, until; /* valid for these moments */
+    uint32_t resolved;    /* in the profile */
     uint32_t window;
     uint8_t kind; /* exceptions lose the frames that throw */
 };

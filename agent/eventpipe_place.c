@@ -87,7 +87,7 @@ static bool throws(struct clp_epb *b, uint32_t id)
 struct resolved {
     uint32_t locations[FRAMES_MAX + 1];
     uint32_t count;
-    uint64_t from; /* moments before may give other names */
+    uint64_t from, until; /* at other moments there may be other names */
     uint32_t unknown, gone;
 };
 
@@ -105,6 +105,7 @@ static void resolve(struct clp_epb *b, const struct clp_epb_stack *s, uint64_t t
     bool at_leaf = s->kind != 0;
     r->count = r->unknown = r->gone = 0;
     r->from = 0;
+    r->until = UINT64_MAX;
     for (uint32_t i = 0; i < s->len && r->count < FRAMES_MAX; i++) {
         uint32_t id = find_frame(b, b->frames[s->first + i], i == 0, ticks);
         if (id == CLP_BODY_NONE || id == CLP_BODY_GONE) {
@@ -120,8 +121,11 @@ static void resolve(struct clp_epb *b, const struct clp_epb_stack *s, uint64_t t
             continue;
         at_leaf = false;
         r->from = CLP_MAX(r->from, clp_bodies_at(b->bodies, id)->birth);
+        r->until = CLP_MIN(r->until, clp_bodies_at(b->bodies, id)->death);
         r->locations[r->count++] = body_location(b, id);
     }
+    if (r->count == 0) /* nothing but the frames that throw */
+        r->locations[r->count++] = special(b, CLP_SPECIAL_UNKNOWN);
     if (s->len >= FRAMES_OF_A_RUNTIME)
         r->locations[r->count++] = special(b, CLP_SPECIAL_TRUNCATED);
 }
@@ -133,7 +137,8 @@ static bool profile_stack(struct clp_epb *b, const struct clp_epb_sample *s, boo
     struct clp_epb_stack *stack = &b->stacks[s->stack];
     uint64_t version = clp_bodies_version(b->bodies) + 1;
     struct resolved r;
-    if (stack->version == version && stack->window == b->window && s->ticks >= stack->from) {
+    if (stack->version == version && stack->window == b->window && s->ticks >= stack->from &&
+        s->ticks < stack->until) {
         *ret = stack->resolved;
         return true;
     }
@@ -151,6 +156,7 @@ static bool profile_stack(struct clp_epb *b, const struct clp_epb_sample *s, boo
         stack->version = version;
         stack->window = b->window;
         stack->from = r.from;
+        stack->until = r.until;
         stack->resolved = *ret;
     }
     return true;

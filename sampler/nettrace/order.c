@@ -111,7 +111,7 @@ static void give_out(struct clp_nettrace *r, const struct clp_nt_held *h)
     };
     if (h->stack) {
         const struct clp_nt_stack *s = &r->stacks[h->stack - 1];
-        e.stack = r->frames + s->first;
+        e.stack = s->len > 0 ? r->frames + s->first : NULL;
         e.stack_len = s->len;
     }
     set_activity(r, h, &e);

@@ -152,10 +152,10 @@ class TestNames(EventCase, TestCollectible):
 
 class TestEvents(EventCase):
     def test_round_trip(self):
-        target = self.target("throws")
+        target = self.target("stacks")
         target.begin()
         path = self.path("trace.nettrace")
-        self.events("record", "-p", target.pid, "--providers", SEVERAL, "--rundown", "-d", 0.3, "-o", path)
+        self.events("record", "-p", target.pid, "--providers", SEVERAL, "--rundown", "-d", 1.4, "-o", path)
         shown = self.events("show", path, "--json")
         kinds = {}
         last = ""

@@ -186,6 +186,27 @@ static void names_may_come_after_the_samples(void **state)
     end(&f);
 }
 
+/* The same addresses at several moments: a name is not kept for a stack beyond its body's life. */
+static void a_stack_changes_its_name_with_its_code(void **state)
+{
+    const uint64_t frames[] = {0x1010};
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    ntw_stacks(&f.w, 1, frames, 1, 1);
+    load(&f, 0x1000, 5 * MS, "A", "First");
+    event(&f, SAMPLE, 7, 10 * MS, 1);
+    load(&f, 0x1000, 15 * MS, "A", "Second");
+    event(&f, SAMPLE, 7, 20 * MS, 1);
+    event(&f, SAMPLE, 7, 30 * MS, 1);
+    struct clp_profile *p = finish(&f);
+    assert_true(mentions(p, "A.First"));
+    assert_true(mentions(p, "A.Second"));
+    assert_int_equal(clp_profile_sample_count(p), 2);
+    clp_profile_free(p);
+    end(&f);
+}
+
 static void deep_stacks_say_that_they_are_cut(void **state)
 {
     uint64_t frames[100];
@@ -298,6 +319,7 @@ int main(void)
         cmocka_unit_test(samples_are_worth_their_gaps),
         cmocka_unit_test(a_burst_stands_for_its_period),
         cmocka_unit_test(names_may_come_after_the_samples),
+        cmocka_unit_test(a_stack_changes_its_name_with_its_code),
         cmocka_unit_test(deep_stacks_say_that_they_are_cut),
         cmocka_unit_test(exceptions_lose_the_frames_that_throw),
         cmocka_unit_test(an_allocation_stands_for_others),

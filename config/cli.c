@@ -197,11 +197,15 @@ static int take_option(struct clp_cli *cli, const struct option *o, const struct
     return set_value(cli, o, value, e);
 }
 
+static bool takes_words(enum clp_command command)
+{
+    return command == CLP_COMMAND_SPOOL || command == CLP_COMMAND_EVENTS;
+}
+
 static int take_word(struct clp_cli *cli, char *const **next, struct clp_config_error *e)
 {
     const char *text = *(*next)++;
-    if (text[0] != '-' && cli->command == CLP_COMMAND_SPOOL &&
-        cli->word_count < CLP_CLI_WORDS_MAX) {
+    if (text[0] != '-' && takes_words(cli->command) && cli->word_count < CLP_CLI_WORDS_MAX) {
         cli->words[cli->word_count++] = text;
         return 0;
     }

@@ -36,7 +36,7 @@ struct clp_cli {
     enum clp_command command;
     bool help, version;
     char *const *arguments; /* of `run`: the command, NULL-terminated; NULL: none was given */
-    /* What follows without dashes: only `spool` takes any. */
+    /* What follows without dashes: only `spool` and `events` take any. */
     const char *words[CLP_CLI_WORDS_MAX];
     size_t word_count;
 #define CLP_OPTION(command, field, kind, letter, name, argument, text) CLP_CLI_C_##kind field;

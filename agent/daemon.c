@@ -83,10 +83,24 @@ static bool same_text(const char *a, const char *b)
     return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
+static bool same_upload_key(const struct clp_config_upload *a, const struct clp_config_upload *b,
+                            const struct clp_config_upload_key *k)
+{
+    const void *in_a = (const char *)a + k->offset, *in_b = (const char *)b + k->offset;
+    switch (k->kind) {
+    case CLP_CONFIG_UPLOAD_DURATION:
+    case CLP_CONFIG_UPLOAD_SIZE:
+        return *(const uint64_t *)in_a == *(const uint64_t *)in_b;
+    default:
+        return same_text(*(char *const *)in_a, *(char *const *)in_b);
+    }
+}
+
 static bool same_upload(const struct clp_config_upload *a, const struct clp_config_upload *b)
 {
-    bool same = same_text(a->kind, b->kind) && same_text(a->url, b->url) &&
-                same_text(a->path, b->path) && a->headers.count == b->headers.count;
+    bool same = same_text(a->kind, b->kind) && a->headers.count == b->headers.count;
+    for (size_t i = 0; same && i < clp_config_upload_key_count(); i++)
+        same = same_upload_key(a, b, clp_config_upload_key_at(i));
     for (size_t i = 0; same && i < a->headers.count; i++)
         same = same_text(a->headers.items[i], b->headers.items[i]);
     return same;
@@ -94,10 +108,25 @@ static bool same_upload(const struct clp_config_upload *a, const struct clp_conf
 
 static bool same_destinations(const struct clp_config *a, const struct clp_config *b)
 {
-    bool same = a->upload_count == b->upload_count && same_text(a->spool_dir, b->spool_dir);
+    bool same = a->upload_count == b->upload_count && same_text(a->spool_dir, b->spool_dir) &&
+                a->spool_max_size == b->spool_max_size && a->spool_max_age == b->spool_max_age;
     for (size_t i = 0; same && i < a->upload_count; i++)
         same = same_upload(&a->uploads[i], &b->uploads[i]);
     return same;
+}
+
+/* An outbox that stays uses the texts that it was made with: they move on to the settings that
+ * live, and go with the next destinations. */
+static void hand_on_destinations(struct clp_config *old, struct clp_config *fresh)
+{
+    for (size_t i = 0; i < old->upload_count; i++) {
+        struct clp_config_upload u = old->uploads[i];
+        old->uploads[i] = fresh->uploads[i];
+        fresh->uploads[i] = u;
+    }
+    char *dir = old->spool_dir;
+    old->spool_dir = fresh->spool_dir;
+    fresh->spool_dir = dir;
 }
 
 static void replace_outbox(struct clp_daemon *d, struct clp_outbox *fresh)
@@ -105,6 +134,7 @@ static void replace_outbox(struct clp_daemon *d, struct clp_outbox *fresh)
     (void)clp_outbox_drain(d->outbox, clp_clock_monotonic_ns() + OLD_UPLOADS_NS);
     clp_outbox_free(d->outbox);
     d->outbox = fresh;
+    clp_outbox_wake(fresh);
 }
 
 static void tell_what_waits(const struct clp_config *old, const struct clp_config *fresh)
@@ -132,11 +162,13 @@ static void reload(struct clp_daemon *d)
         return;
     }
     tell_what_waits(&old, &fresh);
+    if (!outbox)
+        hand_on_destinations(&old, &fresh);
     *d->options.config = fresh;
-    clp_config_done(&old);
     clp_log_setup(fresh.log_level, fresh.log_format == CLP_CONFIG_LOG_JSON, STDERR_FILENO);
     if (outbox)
         replace_outbox(d, outbox);
+    clp_config_done(&old);
     clp_daemon_resettle(d);
     clp_log_info("the settings were read anew");
 }
@@ -237,10 +269,7 @@ static void finish(struct clp_daemon *d)
         cutting = cut_all(d, 0);
     }
     clp_daemon_leave_all(d, d->options.detach_on_exit);
-    uint64_t lost = clp_outbox_drain(d->outbox, clp_clock_monotonic_ns() + LAST_UPLOADS_NS);
-    if (lost)
-        clp_log_error("%llu profiles could neither be delivered nor spooled",
-                      (unsigned long long)lost);
+    (void)clp_outbox_drain(d->outbox, clp_clock_monotonic_ns() + LAST_UPLOADS_NS);
 }
 
 /* ---- the beginning ------------------------------------------------------------------------- */

@@ -162,15 +162,39 @@ static void text_member(const struct clp_status *s, const struct clp_member *m,
     text_losses(m, to);
 }
 
+/* Why it refused, and what it cost to stay within its limits. */
+static void text_drops(const struct clp_outbox_lane *l, struct clp_strbuf *to)
+{
+    const char *before = "         refused: ";
+    for (unsigned i = 0; i < CLP_DROPS; i++) {
+        if (l->dropped[i] == 0)
+            continue;
+        clp_strbuf_printf(to, "%s%llu %s", before, (unsigned long long)l->dropped[i],
+                          clp_delivery_drop_name((enum clp_delivery_drop)i));
+        before = ", ";
+    }
+    if (l->refused)
+        clp_strbuf_char(to, '\n');
+    if (l->folded)
+        clp_strbuf_printf(to, "         %llu samples folded into [other] to meet its limits\n",
+                          (unsigned long long)l->folded);
+}
+
 static void text_lane(const struct clp_outbox_lane *l, struct clp_strbuf *to)
 {
+    clp_strbuf_str(to, l->name);
+    if (*l->where) {
+        clp_strbuf_str(to, " to ");
+        add_clean(to, l->where, 0);
+    }
     clp_strbuf_printf(to,
-                      "%s: %llu delivered, %zu waiting (%.1f MB), %llu retries, %llu refused, "
+                      ": %llu delivered, %zu waiting (%.1f MB), %llu retries, %llu refused, "
                       "%llu crowded out, %llu lost\n",
-                      l->name, (unsigned long long)l->delivered, l->waiting,
+                      (unsigned long long)l->delivered, l->waiting,
                       (double)l->waiting_bytes / 1048576, (unsigned long long)l->retried,
                       (unsigned long long)l->refused, (unsigned long long)l->crowded_out,
                       (unsigned long long)l->lost);
+    text_drops(l, to);
     if (*l->last_error) {
         clp_strbuf_str(to, "         ");
         add_clean(to, l->last_error, 0);
@@ -280,11 +304,20 @@ static void json_lane(const struct clp_outbox_lane *l, struct clp_strbuf *to)
 {
     clp_strbuf_str(to, "{\"name\":");
     clp_strbuf_json(to, l->name, strlen(l->name));
+    json_text(to, "where", l->where);
     json_number(to, "delivered", l->delivered);
     json_number(to, "waiting", l->waiting);
     json_number(to, "waiting_bytes", l->waiting_bytes);
     json_number(to, "retries", l->retried);
     json_number(to, "refused", l->refused);
+    clp_strbuf_str(to, ",\"dropped\":{");
+    for (unsigned i = 0; i < CLP_DROPS; i++)
+        clp_strbuf_printf(to, "%s\"%s\":%llu", i ? "," : "",
+                          clp_delivery_drop_name((enum clp_delivery_drop)i),
+                          (unsigned long long)l->dropped[i]);
+    clp_strbuf_char(to, '}');
+    json_number(to, "folded", l->folded);
+    json_number(to, "spooled", l->spooled);
     json_number(to, "crowded_out", l->crowded_out);
     json_number(to, "lost", l->lost);
     json_text(to, "last_error", l->last_error);

@@ -197,9 +197,18 @@ static int take_option(struct clp_cli *cli, const struct option *o, const struct
     return set_value(cli, o, value, e);
 }
 
+static bool takes_words(enum clp_command command)
+{
+    return command == CLP_COMMAND_SPOOL || command == CLP_COMMAND_EVENTS;
+}
+
 static int take_word(struct clp_cli *cli, char *const **next, struct clp_config_error *e)
 {
     const char *text = *(*next)++;
+    if (text[0] != '-' && takes_words(cli->command) && cli->word_count < CLP_CLI_WORDS_MAX) {
+        cli->words[cli->word_count++] = text;
+        return 0;
+    }
     if (cli->command == CLP_COMMAND_RUN && (text[0] != '-' || strcmp(text, "--") == 0)) {
         cli->arguments = text[0] == '-' ? *next : *next - 1;
         while (**next)
@@ -282,9 +291,20 @@ static void help_settings(FILE *out)
         snprintf(left, sizeof(left), "%s.%s [%s]", k->section, k->key, k->initial);
         help_line(out, left, k->text);
     }
-    help_line(out, "upload",
-              "list of { kind: directory, path: DIR } and { kind: http, url: URL, "
-              "headers: { Name: value } }");
+    help_line(
+        out, "upload",
+        "list of { kind: directory, path: DIR } and { kind: http, pyroscope, datadog, otlp or "
+        "parca, url: URL, ... } with");
+    help_line(out, "  headers", "more request headers, { Name: value }; values as secrets");
+    for (size_t i = 0; i < clp_config_upload_key_count(); i++) {
+        const struct clp_config_upload_key *k = clp_config_upload_key_at(i);
+        char left[40], text[256];
+        snprintf(left, sizeof(left), "  %s", k->name);
+        snprintf(text, sizeof(text), "%s%s", k->text,
+                 k->kind == CLP_CONFIG_UPLOAD_SECRET ? "; file:PATH or env:NAME for its source"
+                                                     : "");
+        help_line(out, left, text);
+    }
 }
 
 void clp_cli_help(FILE *out, enum clp_command command)

@@ -15,6 +15,8 @@ enum clp_command {
     CLP_COMMAND_COUNT
 };
 
+#define CLP_CLI_WORDS_MAX 2u
+
 /* C type of each KIND of CLP_OPTION; texts point into argv. */
 #define CLP_CLI_C_SWITCH bool
 #define CLP_CLI_C_PID int32_t
@@ -34,6 +36,9 @@ struct clp_cli {
     enum clp_command command;
     bool help, version;
     char *const *arguments; /* of `run`: the command, NULL-terminated; NULL: none was given */
+    /* What follows without dashes: only `spool` and `events` take any. */
+    const char *words[CLP_CLI_WORDS_MAX];
+    size_t word_count;
 #define CLP_OPTION(command, field, kind, letter, name, argument, text) CLP_CLI_C_##kind field;
 #include "config/options.def"
 };

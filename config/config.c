@@ -11,15 +11,15 @@
 #include <string.h>
 
 static const struct clp_config_key keys[] = {
-#define CLP_KEY(section_, key_, kind_, initial_, low, high, text_)                                 \
+#define CLP_KEY(section_, key_, kind_, initial_, low_, high_, text_)                               \
     {.section = #section_,                                                                         \
      .key = #key_,                                                                                 \
      .initial = initial_,                                                                          \
      .text = text_,                                                                                \
      .kind = CLP_CONFIG_##kind_,                                                                   \
      .offset = offsetof(struct clp_config, section_##_##key_),                                     \
-     .low_ns = low,                                                                                \
-     .high_ns = high},
+     .low = (low_),                                                                                \
+     .high = (high_)},
 #include "config/options.def"
 };
 
@@ -31,6 +31,26 @@ size_t clp_config_key_count(void)
 const struct clp_config_key *clp_config_key_at(size_t i)
 {
     return &keys[i];
+}
+
+static const struct clp_config_upload_key upload_keys[] = {
+#define CLP_UPLOAD_KEY(field, kind_, kinds_, text_)                                                \
+    {.name = #field,                                                                               \
+     .kinds = kinds_,                                                                              \
+     .text = text_,                                                                                \
+     .kind = CLP_CONFIG_UPLOAD_##kind_,                                                            \
+     .offset = offsetof(struct clp_config_upload, field)},
+#include "config/uploads.def"
+};
+
+size_t clp_config_upload_key_count(void)
+{
+    return CLP_ARRAY_LEN(upload_keys);
+}
+
+const struct clp_config_upload_key *clp_config_upload_key_at(size_t i)
+{
+    return &upload_keys[i];
 }
 
 static CLP_PRINTF(2, 3) int refuse(struct clp_config_error *e, const char *fmt, ...)
@@ -64,9 +84,9 @@ static int set_duration(uint64_t *to, const struct clp_config_key *k, const char
     if (clp_value_duration(value, 0, &ns) < 0)
         return refuse(e, "%s.%s is a duration with its unit, such as %s, not '%.40s'", k->section,
                       k->key, k->initial, value);
-    clp_value_duration_text(k->low_ns, low, sizeof(low));
-    clp_value_duration_text(k->high_ns, high, sizeof(high));
-    if (ns < k->low_ns || ns > k->high_ns)
+    clp_value_duration_text(k->low, low, sizeof(low));
+    clp_value_duration_text(k->high, high, sizeof(high));
+    if (ns < k->low || ns > k->high)
         return refuse(e, "%s.%s must be between %s and %s, not %.40s", k->section, k->key, low,
                       high, value);
     *to = ns;
@@ -80,10 +100,24 @@ static int set_percent(uint32_t *to, const struct clp_config_key *k, const char 
     if (clp_value_percent(value, &ppm) < 0)
         return refuse(e, "%s.%s is a percentage, such as %s, not '%.40s'", k->section, k->key,
                       k->initial, value);
-    if (ppm < k->low_ns || ppm > k->high_ns)
+    if (ppm < k->low || ppm > k->high)
         return refuse(e, "%s.%s must be between %g%% and %g%%, not %.40s", k->section, k->key,
-                      (double)k->low_ns / 10000, (double)k->high_ns / 10000, value);
+                      (double)k->low / 10000, (double)k->high / 10000, value);
     *to = ppm;
+    return 0;
+}
+
+static int set_size(uint64_t *to, const struct clp_config_key *k, const char *value,
+                    struct clp_config_error *e)
+{
+    uint64_t bytes;
+    if (clp_value_size(value, &bytes) < 0)
+        return refuse(e, "%s.%s is a size with its unit, such as %s, not '%.40s'", k->section,
+                      k->key, k->initial, value);
+    if (bytes < k->low || bytes > k->high)
+        return refuse(e, "%s.%s must be between %llu and %llu bytes, not %.40s", k->section, k->key,
+                      (unsigned long long)k->low, (unsigned long long)k->high, value);
+    *to = bytes;
     return 0;
 }
 
@@ -165,6 +199,8 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
         return set_duration(to, k, value, e);
     case CLP_CONFIG_PERCENT:
         return set_percent(to, k, value, e);
+    case CLP_CONFIG_SIZE:
+        return set_size(to, k, value, e);
     case CLP_CONFIG_LIST:
         return set_list(to, value);
     case CLP_CONFIG_TAGS:

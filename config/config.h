@@ -18,12 +18,18 @@
 
 enum clp_config_log_format { CLP_CONFIG_LOG_TEXT, CLP_CONFIG_LOG_JSON };
 
-/* One destination as it was written; what belongs to which kind is checked. */
+#define CLP_CONFIG_UPLOAD_C_TEXT char *
+#define CLP_CONFIG_UPLOAD_C_SECRET char *
+#define CLP_CONFIG_UPLOAD_C_DURATION uint64_t
+#define CLP_CONFIG_UPLOAD_C_SIZE uint64_t
+
+/* One destination as it was written; what belongs to which kind is checked. What was not given is
+ * NULL or 0. */
 struct clp_config_upload {
-    char *kind;              /* "directory", "http" */
-    char *url;               /* http */
-    char *path;              /* directory */
-    struct clp_list headers; /* http: "Name: value" */
+    char *kind; /* "directory", "http"... */
+#define CLP_UPLOAD_KEY(field, kind, kinds, text) CLP_CONFIG_UPLOAD_C_##kind field;
+#include "config/uploads.def"
+    struct clp_list headers; /* "Name: value" */
 };
 
 /* C type of each KIND of options.def. */
@@ -31,6 +37,7 @@ struct clp_config_upload {
 #define CLP_CONFIG_C_DURATION uint64_t
 #define CLP_CONFIG_C_PERCENT uint32_t /* in millionths */
 #define CLP_CONFIG_PERCENT_OF_CORE_MAX 100000
+#define CLP_CONFIG_C_SIZE uint64_t
 #define CLP_CONFIG_C_LIST struct clp_list
 #define CLP_CONFIG_C_TAGS struct clp_list
 #define CLP_CONFIG_C_TYPES uint32_t
@@ -77,6 +84,7 @@ enum clp_config_kind {
     CLP_CONFIG_TEXT,
     CLP_CONFIG_DURATION,
     CLP_CONFIG_PERCENT,
+    CLP_CONFIG_SIZE,
     CLP_CONFIG_LIST,
     CLP_CONFIG_TAGS,
     CLP_CONFIG_TYPES,
@@ -87,11 +95,26 @@ enum clp_config_kind {
 struct clp_config_key {
     const char *section, *key, *initial, *text;
     enum clp_config_kind kind;
-    size_t offset;            /* in struct clp_config */
-    uint64_t low_ns, high_ns; /* of a PERCENT: millionths */
+    size_t offset;      /* in struct clp_config */
+    uint64_t low, high; /* of durations (ns), sizes (bytes) and percentages (millionths) */
 };
 size_t clp_config_key_count(void);
 const struct clp_config_key *clp_config_key_at(size_t i);
+
+/* The keys of an entry of `upload`, for help and for reading. */
+enum clp_config_upload_kind {
+    CLP_CONFIG_UPLOAD_TEXT,
+    CLP_CONFIG_UPLOAD_SECRET,
+    CLP_CONFIG_UPLOAD_DURATION,
+    CLP_CONFIG_UPLOAD_SIZE,
+};
+struct clp_config_upload_key {
+    const char *name, *kinds, *text; /* kinds: the kinds of intake, with blanks around each */
+    enum clp_config_upload_kind kind;
+    size_t offset; /* in struct clp_config_upload */
+};
+size_t clp_config_upload_key_count(void);
+const struct clp_config_upload_key *clp_config_upload_key_at(size_t i);
 
 /* Sets one key from text (lists: comma-separated). 0, -EINVAL with the reason, without a place, in
  * *ret_error, -ENOMEM. */

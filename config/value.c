@@ -66,6 +66,32 @@ int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns
     return 0;
 }
 
+int clp_value_size(const char *text, uint64_t *ret_bytes)
+{
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } sizes[] = {{"B", 1},     {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30},
+                 {"KB", 1000}, {"MB", 1000000},     {"GB", 1000000000}};
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > 18)
+        return -EINVAL;
+    uint64_t n = strtoull(text, NULL, 10);
+    const char *unit = text + digits + strspn(text + digits, " ");
+    if (n == 0 && !*unit) {
+        *ret_bytes = 0;
+        return 0;
+    }
+    for (size_t i = 0; i < CLP_ARRAY_LEN(sizes); i++)
+        if (strcmp(unit, sizes[i].unit) == 0) {
+            if (n > UINT64_MAX / sizes[i].bytes)
+                return -ERANGE;
+            *ret_bytes = n * sizes[i].bytes;
+            return 0;
+        }
+    return -EINVAL;
+}
+
 void clp_value_duration_text(uint64_t ns, char *buf, size_t cap)
 {
     for (size_t i = 2; i < CLP_ARRAY_LEN(units); i++) /* hours and minutes read better as seconds */

@@ -13,6 +13,10 @@ void clp_value_duration_text(uint64_t ns, char *buf, size_t cap);
 /* "0.5%" as millionths; the sign must be there. 0, -EINVAL, -ERANGE. */
 int clp_value_percent(const char *text, uint32_t *ret_ppm) CLP_MUST_USE;
 
+/* "256MiB", "64KiB", "1GiB", also "B", "KB", "MB", "GB" (powers of 1,000); a unit must be given,
+ * except for 0. 0, -EINVAL, -ERANGE. */
+int clp_value_size(const char *text, uint64_t *ret_bytes) CLP_MUST_USE;
+
 enum clp_profile_type {
 #define CLP_PROFILE_TYPE(id, name, text) CLP_TYPE_##id,
 #include "config/types.def"

@@ -2,7 +2,9 @@
 #include "agent/cli/cli.h"
 
 #include "agent/check.h"
+#include "agent/outbox.h"
 #include "base/cleanup.h"
+#include "uploader/uploader.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -70,6 +72,20 @@ static int check_pid(struct findings *f, int32_t pid, struct clp_fault *fault)
         fault, r, "there is no process %d; `clrpulse ps` lists those that can be profiled", pid);
 }
 
+/* Without uploads in the configuration profiles go to the agent's own directory, which is no
+ * business of who runs this. */
+static int check_uploads(struct findings *f)
+{
+    if (f->config->upload_count == 0)
+        return 0;
+    if (clp_uploader_setup() < 0)
+        return -ENOMEM;
+    int failed = clp_outbox_check(f->config, stdout);
+    clp_uploader_teardown();
+    f->errors += (unsigned)CLP_MAX(failed, 0);
+    return CLP_MIN(failed, 0);
+}
+
 static int check_all(struct findings *f, const struct clp_cli *cli, struct clp_fault *fault)
 {
     struct clp_check_machine m;
@@ -77,6 +93,8 @@ static int check_all(struct findings *f, const struct clp_cli *cli, struct clp_f
     clp_check_machine(&m, tell, f);
     if (cli->check_pid)
         return check_pid(f, cli->check_pid, fault);
+    if (check_uploads(f) < 0)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
     int r = clp_discover_pids(&clp_discover_system, check_if_dotnet, f);
     if (r < 0)
         return clp_fault_set(fault, r, "cannot read /proc: %s", strerror(-r));

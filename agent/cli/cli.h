@@ -18,11 +18,18 @@ enum clp_exit {
 
 int clp_command_ps(const struct clp_cli *cli);
 int clp_command_record(const struct clp_cli *cli);
+int clp_command_spool(const struct clp_cli *cli);
 int clp_command_agent(const struct clp_cli *cli);
 int clp_command_run(const struct clp_cli *cli);
 int clp_command_status(const struct clp_cli *cli);
 int clp_command_check(const struct clp_cli *cli);
+int clp_command_events(const struct clp_cli *cli);
 
+/* A process that can be profiled: READY and of a supported version. Waits for one that is just
+ * starting, until `stop_fd` is readable (-1: never). 0, or a fault with *ret untouched; release
+ * with clp_dotnet_done. */
+int clp_find_process(int32_t pid, int stop_fd, struct clp_dotnet *ret,
+                     struct clp_fault *f) CLP_MUST_USE;
 /* Prints "clrpulse: <sentence>" and answers the exit code of an errno (fault.h). */
 int clp_exit_fault(const struct clp_fault *f);
 /* Blocks SIGINT and SIGTERM, ignores SIGPIPE; a descriptor that is readable when one came, or

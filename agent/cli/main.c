@@ -57,6 +57,8 @@ static int run(const struct clp_cli *cli)
         return clp_command_ps(cli);
     case CLP_COMMAND_RECORD:
         return clp_command_record(cli);
+    case CLP_COMMAND_SPOOL:
+        return clp_command_spool(cli);
     case CLP_COMMAND_AGENT:
         return clp_command_agent(cli);
     case CLP_COMMAND_RUN:
@@ -65,6 +67,8 @@ static int run(const struct clp_cli *cli)
         return clp_command_status(cli);
     case CLP_COMMAND_CHECK:
         return clp_command_check(cli);
+    case CLP_COMMAND_EVENTS:
+        return clp_command_events(cli);
     default: /* --version alone */
         printf("clrpulse %s\n", CLP_VERSION);
         return CLP_EXIT_DONE;

@@ -57,27 +57,31 @@ static void write_split(struct clp_recording *r, const struct clp_profile *p)
     }
 }
 
+void clp_recording_write(struct clp_recording *r, const struct clp_dotnet *process,
+                         struct clp_profile *profile)
+{
+    struct clp_encoded e;
+    int cpu = clp_profile_value_index(profile, "cpu");
+    int wall = clp_profile_value_index(profile, "wall");
+    r->have_profile = true;
+    r->cpu_ns = cpu >= 0 ? clp_profile_total(profile, (size_t)cpu) : 0;
+    r->wall_ns = wall >= 0 ? clp_profile_total(profile, (size_t)wall) : 0;
+    r->samples = clp_profile_sample_count(profile);
+    (void)!clp_profile_comment(profile, "process=%d %s", process->pid, process->info.command_line);
+    (void)!clp_profile_comment(profile, "runtime=.NET %s", process->info.runtime_version);
+    if (r->split) {
+        write_split(r, profile);
+        return;
+    }
+    int error = clp_profile_encode(profile, NULL, &e);
+    write_encoded(r, r->path, error, &e);
+}
+
 static void take_window(void *context, struct clp_target *t, const struct clp_window *w)
 {
     struct clp_recording *r = context;
-    const struct clp_dotnet *p = clp_target_process(t);
-    int cpu = clp_profile_value_index(w->profile, "cpu");
-    if (r->have_profile)
-        return;
-    r->have_profile = true;
-    r->cpu_ns = cpu >= 0 ? clp_profile_total(w->profile, (size_t)cpu) : 0;
-    int wall = clp_profile_value_index(w->profile, "wall");
-    r->wall_ns = wall >= 0 ? clp_profile_total(w->profile, (size_t)wall) : 0;
-    r->samples = clp_profile_sample_count(w->profile);
-    (void)!clp_profile_comment(w->profile, "process=%d %s", p->pid, p->info.command_line);
-    (void)!clp_profile_comment(w->profile, "runtime=.NET %s", p->info.runtime_version);
-    if (r->split) {
-        write_split(r, w->profile);
-        return;
-    }
-    struct clp_encoded e;
-    int error = clp_profile_encode(w->profile, NULL, &e);
-    write_encoded(r, r->path, error, &e);
+    if (!r->have_profile)
+        clp_recording_write(r, clp_target_process(t), w->profile);
 }
 
 int clp_recording_check_path(struct clp_recording *r, struct clp_fault *f)

@@ -43,6 +43,10 @@ int clp_recording_check_path(struct clp_recording *r, struct clp_fault *f) CLP_M
 /* What a target needs to know; makes the symbol cache. 0 or a fault. */
 int clp_recording_prepare(struct clp_recording *r, const char *library,
                           struct clp_target_config *ret, struct clp_fault *f) CLP_MUST_USE;
+/* Writes the one profile of a recording that is no target's: clp_recording_run does it by itself.
+ * Failures are in r->write_fault. */
+void clp_recording_write(struct clp_recording *r, const struct clp_dotnet *process,
+                         struct clp_profile *profile);
 /* With r->target begun: attaches, collects, writes. 0, or a fault. */
 int clp_recording_run(struct clp_recording *r, struct clp_fault *f) CLP_MUST_USE;
 void clp_recording_done(struct clp_recording *r);

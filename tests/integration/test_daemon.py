@@ -23,11 +23,21 @@ SANITIZED = bool(os.environ.get("CLP_SANITIZED"))
 HOUR = 3600 * 10**9
 
 
+def load_chunk(path):
+    """The profile of a file of the spool, whose head is drawn in docs/spool.md."""
+    with open(path, "rb") as file:
+        chunk = file.read()
+    header_bytes, profile_bytes = struct.unpack_from("<IQ", chunk, 12)
+    if len(chunk) != 32 + header_bytes + profile_bytes:
+        raise ValueError(f"{path} is not as long as it says")
+    return pprof.Profile(chunk[32 + header_bytes:])
+
+
 class Window:
     """One profile that was written, as its comments tell about it."""
 
     def __init__(self, path):
-        profile = pprof.load(path)
+        profile = load_chunk(path) if path.endswith(".chunk") else pprof.load(path)
         told = dict(c.split("=", 1) for c in profile.comments if "=" in c)
         self.path = path
         self.total = profile.total()
@@ -84,11 +94,11 @@ class DaemonCase(test_session.Case):
         self.assertEqual(process.wait(seconds), 0, self.text())
 
     def windows(self, where="out", kind="cpu"):
-        """A window is one file for each kind of profile."""
+        """A window is one file for each kind of profile, or one chunk of the spool for all."""
         directory = f"{self.directory}/{where}"
         names = os.listdir(directory) if os.path.isdir(directory) else []
         found = [Window(os.path.join(directory, n)) for n in names
-                 if n.endswith(".pb.gz") and f"-{kind}-" in n]
+                 if n.endswith(".chunk") or (n.endswith(".pb.gz") and f"-{kind}-" in n)]
         return sorted(found, key=lambda w: (w.runtime_id, w.seq))
 
     def status(self):
@@ -364,7 +374,7 @@ class TestSettings(DaemonCase):
             ("log: { level: loud }\n", [], r"'loud' is no log level"),
             ("log: { format: xml }\n", [], r"'xml' is no log format"),
             ("upload: [ { kind: htpp, url: x } ]\n", [], r"did you mean http"),
-            ("upload: [ { kind: http } ]\n", [], r"c\.yaml:1: an upload of kind http takes a url"),
+            ("upload: [ { kind: http } ]\n", [], r"c\.yaml:1: an upload of kind http needs a url"),
             ("targets: { include: [] }\n", [], r"targets\.include is empty"),
             ("targets: { diagnostic_port: x }\n", [], r"diagnostic_port must be an absolute path"),
             ("state: { dir: x }\n", [], r"state\.dir must be an absolute path"),
@@ -422,7 +432,8 @@ class TestEnd(DaemonCase):
                            upload=f"{{ kind: http, url: 'http://127.0.0.1:{port}/' }}")
         time.sleep(3)
         self.stop(agent, 10)
-        self.assertRegex(self.text(), r"error \d+ profiles could neither be delivered nor spooled")
+        self.assertRegex(self.text(), r"error \d+ profiles are lost: they could not be delivered, "
+                                      r"nor written to the spool")
 
 
 class TestStatus(DaemonCase):
@@ -515,6 +526,22 @@ class TestCheck(DaemonCase):
         done = self.run_clrpulse("check", "-c", path)
         self.assertRegex(done.stdout, r"error .*bad\.yaml:1: a is no section")
         self.assertEqual(done.returncode, 2)
+
+    def test_uploads(self):
+        """A test profile goes to each; what fails counts as an error. A check of one process sends none."""
+        out = f"{self.directory}/out"
+        closed = socket.create_server(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        closed.close()
+        done = self.run_clrpulse("check", "-c", self.config(
+            upload=f"{{ kind: directory, path: '{out}' }}, "
+                   f"{{ kind: http, url: 'http://127.0.0.1:{port}/' }}"))
+        self.assertRegex(done.stdout, rf"ok +upload directory: a test profile was taken by .*{out}")
+        self.assertRegex(done.stdout, r"error +upload http: ")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(len(os.listdir(out)), 1)
+        self.check("-p", str(os.getpid()))
+        self.assertEqual(len(os.listdir(out)), 1)
 
     def test_settings_and_directories(self):
         target = self.start()

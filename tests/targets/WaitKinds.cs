@@ -1,6 +1,6 @@
 using System;
-using System.Collections.Concurrent;
 using System.Collections.Generic;
+using System.Collections.Concurrent;
 using System.Diagnostics;
 using System.IO;
 using System.IO.Pipes;
@@ -135,13 +135,12 @@ internal sealed unsafe class WaitKindsMode : Mode
         Add("open-fifo", "io", () => File.OpenRead(fifo).Dispose());
         Add("process", "process", () =>
         {
-            using Process child = Process.Start("/bin/sleep", "600");
-            children.Add(child.Id);
+            // Ends with this program, however that ends: its input is closed then.
+            using Process child = Process.Start(
+                new ProcessStartInfo("/bin/cat") { RedirectStandardInput = true })!;
             child.WaitForExit();
         });
     }
-
-    private readonly ConcurrentBag<int> children = new();
 
     [DllImport("libc.so.6")] private static extern int mkfifo(byte* path, int mode);
     [DllImport("libc.so.6")] private static extern int pause();
@@ -150,7 +149,6 @@ internal sealed unsafe class WaitKindsMode : Mode
     [DllImport("libc.so.6")] private static extern int sem_wait(void* semaphore);
     [DllImport("libc.so.6")] private static extern int pthread_mutex_lock(void* mutex);
     [DllImport("libc.so.6")] private static extern int pthread_cond_wait(void* condition, void* mutex);
-    [DllImport("libc.so.6")] private static extern int kill(int pid, int signal);
 
     private static void* Zeroed(int bytes)
     {
@@ -302,8 +300,6 @@ internal sealed unsafe class WaitKindsMode : Mode
 
     public override void End()
     {
-        foreach (int child in children)
-            kill(child, 9);
     }
 
     public override void Describe(Utf8JsonWriter json)

@@ -163,8 +163,13 @@ static void rendering(void **state)
     (void)state;
     struct clp_roster roster = {.count = 0};
     struct clp_walltime walltime = {.ahead_ns = 1500000000};
-    struct clp_outbox_lane lane = {
-        .name = "upload 1 (http)", .lost = 3, .last_error = "a \"b\"\x1b"};
+    struct clp_outbox_lane lane = {.name = "upload 1 (http)",
+                                   .where = "http://h:1/\x1b",
+                                   .refused = 6,
+                                   .dropped = {[CLP_DROP_POISON] = 2, [CLP_DROP_STALE] = 4},
+                                   .folded = 5,
+                                   .lost = 3,
+                                   .last_error = "a \"b\"\x1b"};
     struct clp_status s = {.config_path = "/c.yaml",
                            .now_ns = 100 * CLP_NSEC_PER_SEC,
                            .started_ns = 10 * CLP_NSEC_PER_SEC,
@@ -187,7 +192,10 @@ static void rendering(void **state)
     assert_non_null(strstr(t, "profiles are stamped 1.5 s ahead"));
     assert_non_null(strstr(t, "it is \"slow\"?; next attempt in 1 s"));
     assert_non_null(strstr(t, "lost or limited: drop_ring_full 11\n"));
+    assert_non_null(strstr(t, "upload 1 (http) to http://h:1/?: 0 delivered"));
     assert_non_null(strstr(t, "0 crowded out, 3 lost"));
+    assert_non_null(strstr(t, " refused: 2 poison, 4 stale\n"));
+    assert_non_null(strstr(t, " 5 samples folded into [other]"));
     clp_strbuf_reset(&text);
     clp_status_json(&s, &text);
     t = clp_strbuf_text(&text);

@@ -291,8 +291,10 @@ static void open_feed(struct clp_link *l)
 {
     struct clp_feed_totals now;
     totals(&now);
-    if (clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now) < 0)
-        clp_link_close(l, "the shared memory's header is not of this version");
+    int r = clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now);
+    if (r < 0)
+        clp_link_close(l, r == -ENOMEM ? "no memory for another reader's tables in this process"
+                                       : "the shared memory's header is not of this version");
     else
         l->state = CLP_LINK_ACTIVE;
 }

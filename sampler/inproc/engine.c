@@ -10,6 +10,7 @@
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/links.h"
 #include "sampler/inproc/probe.h"
+#include "sampler/inproc/spans.h"
 #include "sampler/inproc/threads.h"
 
 #include <errno.h>
@@ -86,7 +87,8 @@ static const struct clp_threads_sink threads_sink = {.time = time_to_all};
 
 static size_t library_bytes(void)
 {
-    size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes();
+    size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes() +
+               clp_spans_bytes();
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
             n += clp_feed_bytes(&clp_links_at(i)->feed);
@@ -101,13 +103,15 @@ static void totals(struct clp_feed_totals *ret)
         .capture_full = clp_capture_lost_full(),
         .capture_reentered = clp_capture_lost_reentry(),
         .timer_quota = clp_threads_quota_refused(),
-        .table_full = clp_threads_table_refused() + clp_bodies_refused() + clp_images_refused(),
+        .table_full = clp_threads_table_refused() + clp_bodies_refused() + clp_images_refused() +
+                      clp_spans_refused(),
         .slowdowns = E.budget.slowdowns,
         .threads = clp_threads_count(),
         .timers = clp_threads_timers(),
         .bodies = clp_bodies_known(),
         .library_bytes = library_bytes(),
         .interval_ns = E.interval_ns,
+        .span_hook = clp_spans_hook_runs(),
     };
 }
 
@@ -124,10 +128,22 @@ static void publish(void)
 
 /* ---- accounting ---- */
 
+/* After the samples that were taken under them. */
+static void tell_ended_roots(void)
+{
+    uint64_t root;
+    uint32_t endpoint;
+    while (clp_spans_next_ended(&root, &endpoint))
+        for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+            if (listens(clp_links_at(i)))
+                clp_feed_root(&clp_links_at(i)->feed, root, endpoint);
+}
+
 static uint32_t drain(void)
 {
     uint32_t taken = clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
     clp_hooks_drained(E.pass);
+    tell_ended_roots();
     return taken;
 }
 
@@ -206,11 +222,13 @@ static void start_sampling(void)
     clp_capture_enable(true);
     apply_interval();
     E.sampling = true;
+    clp_spans_live(true);
 }
 
 /* The signal stays shared while the library is attached: without timers it costs nothing. */
 static void stop_sampling(void)
 {
+    clp_spans_live(false);
     clp_threads_stop();
     clp_capture_enable(false);
     clp_collect_discard();

@@ -6,6 +6,7 @@
 #ifndef CLP_AGENT_DEFINITIONS_H
 #define CLP_AGENT_DEFINITIONS_H
 
+#include "agent/span_labels.h"
 #include "base/core/core.h"
 #include "base/map.h"
 #include "sampler/symbols/managed_name.h"
@@ -41,11 +42,14 @@ struct clp_def_thread {
     int32_t tid;
     uint32_t kind; /* enum clp_thread_kind */
     char *name;
-    uint64_t window;    /* the last one with a sample */
-    uint32_t labels[2]; /* id + 1 of its label sets, by GC wait; 0: not made yet */
-    uint32_t stack;     /* of its last sample with one, id + 1 in that window; 0: not made yet */
-    bool gc_wait;       /* that sample's */
-    uint64_t *frames;   /* that stack, raw, for the windows after */
+    uint64_t window;                /* the last one with a sample */
+    struct clp_def_span span;       /* of its samples that are in one */
+    struct clp_def_span stack_span; /* of its last sample with a stack; span_id 0: none */
+    uint32_t span_labels[2];        /* as `labels`, inside `span` */
+    uint32_t labels[2];             /* id + 1 of its label sets, by GC wait; 0: not made yet */
+    uint32_t stack;   /* of its last sample with one, id + 1 in that window; 0: not made yet */
+    bool gc_wait;     /* that sample's */
+    uint64_t *frames; /* that stack, raw, for the windows after */
     uint32_t frame_count, frame_cap;
 };
 

@@ -15,6 +15,7 @@ struct clp_build {
     struct clp_build_config config;
     char *main_binary;
     struct clp_definitions defs;
+    struct clp_span_labels spans;
     uint64_t window; /* from 1 */
     uint64_t samples;
 
@@ -223,14 +224,25 @@ static uint32_t stack_of(struct clp_build *b, const struct clp_def_thread *t,
 
 /* ---- samples ------------------------------------------------------------------------------- */
 
-static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc_wait)
+/* Where the id of a thread's label set is remembered, or NULL. */
+static uint32_t *remembered(struct clp_def_thread *t, bool gc_wait, const struct clp_def_span *span)
 {
-    struct clp_profile_label labels[3];
+    if (span->span_id == 0)
+        return &t->labels[gc_wait];
+    return memcmp(span, &t->span, sizeof(*span)) == 0 ? &t->span_labels[gc_wait] : NULL;
+}
+
+static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc_wait,
+                          const struct clp_def_span *span)
+{
+    struct clp_profile_label labels[3 + CLP_SPAN_LABELS_MAX];
+    struct clp_span_texts texts;
     size_t n = 0;
     if (!t)
         return CLP_PROFILE_NO_LABELS;
-    if (t->labels[gc_wait])
-        return t->labels[gc_wait] - 1;
+    uint32_t *known = remembered(t, gc_wait, span);
+    if (known && *known)
+        return *known - 1;
     if (t->kind != CLP_THREAD_PROCESS) {
         labels[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
         if (*t->name)
@@ -238,8 +250,10 @@ static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc
     }
     if (gc_wait)
         labels[n++] = (struct clp_profile_label){.key = "wait", .str = "gc"};
+    n += clp_span_labels_of(&b->spans, span, &texts, labels + n);
     uint32_t id = clp_profile_labels(b->profile, labels, n);
-    t->labels[gc_wait] = id + 1;
+    if (known)
+        *known = id + 1;
     return id;
 }
 
@@ -250,6 +264,7 @@ static void renew_thread(const struct clp_build *b, struct clp_def_thread *t)
         return;
     t->window = b->window;
     t->labels[0] = t->labels[1] = 0;
+    t->span_labels[0] = t->span_labels[1] = 0;
     t->stack = 0;
 }
 
@@ -265,6 +280,11 @@ static uint32_t last_stack(struct clp_build *b, struct clp_def_thread *t)
     return t->stack - 1;
 }
 
+static struct clp_def_span span_of(const struct clp_def_thread *t, uint16_t flags)
+{
+    return t && (flags & CLP_SAMPLE_IN_SPAN) ? t->span : (struct clp_def_span){0};
+}
+
 static uint32_t own_stack(struct clp_build *b, struct clp_def_thread *t,
                           const struct clp_reader_record *r, bool gc_wait)
 {
@@ -273,6 +293,7 @@ static uint32_t own_stack(struct clp_build *b, struct clp_def_thread *t,
     if (t && !(s->flags & CLP_SAMPLE_NO_STACK)) {
         t->stack = stack + 1;
         t->gc_wait = gc_wait;
+        t->stack_span = span_of(t, s->flags);
         (void)!clp_def_thread_keep(&b->defs, t, r->sample.frames, s->rec.count);
     }
     return stack;
@@ -283,6 +304,7 @@ static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
     const struct clp_rec_sample *s = r->sample.rec;
     bool gc_wait = (s->flags & CLP_SAMPLE_GC_WAIT) != 0;
     struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
+    struct clp_def_span span = span_of(t, s->flags);
     double value = (double)s->value;
     uint32_t stack;
     if (s->kind != CLP_SAMPLE_CPU)
@@ -296,15 +318,33 @@ static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
     } else {
         stack = last_stack(b, t);
         gc_wait = t && t->gc_wait;
+        span = t ? t->stack_span : span;
     }
-    clp_profile_add(b->profile, stack, labels_of(b, t, gc_wait), &value);
+    clp_profile_add(b->profile, stack, labels_of(b, t, gc_wait, &span), &value);
     b->samples++;
+}
+
+static void take_span(struct clp_build *b, const struct clp_reader_record *r)
+{
+    const struct clp_rec_span *s = r->span.rec;
+    struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
+    clp_span_labels_record(&b->spans, r);
+    if (!t) {
+        b->unknown_ids++;
+        return;
+    }
+    t->span = (struct clp_def_span){s->trace_high, s->trace_low, s->span_id, s->local_root_span_id};
+    t->span_labels[0] = t->span_labels[1] = 0;
 }
 
 void clp_build_record(struct clp_build *b, const struct clp_reader_record *record)
 {
     if (record->type == CLP_REC_SAMPLE)
         add_sample(b, record);
+    else if (record->type == CLP_REC_SPAN)
+        take_span(b, record);
+    else if (record->type == CLP_REC_ENDPOINT || record->type == CLP_REC_ROOT)
+        clp_span_labels_record(&b->spans, record);
     else
         clp_definitions_add(&b->defs, record);
 }
@@ -343,7 +383,8 @@ static void begin_window(struct clp_build *b, struct clp_profile *profile)
 static bool is_state(enum clp_counter c)
 {
     return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
-           c == CLP_CTR_BODIES || c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
+           c == CLP_CTR_BODIES || c == CLP_CTR_SPAN_HOOK || c == CLP_CTR_LIBRARY_BYTES ||
+           c == CLP_CTR_INTERVAL_NS;
 }
 
 static bool is_control_total(enum clp_counter c)
@@ -398,6 +439,7 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     (void)!clp_profile_comment(b->profile, "clrpulse %s", CLP_VERSION);
     comment_counters(b, w);
     comment_own(b);
+    clp_span_labels_finish(&b->spans, b->profile);
     *ret = b->profile;
     begin_window(b, next);
     return 0;
@@ -412,6 +454,7 @@ int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
     b->config = *config;
     clp_map_init(&b->frames, FRAME_CACHE_MAX);
     clp_map_init(&b->functions, FRAME_CACHE_MAX);
+    clp_span_labels_init(&b->spans, config->spans);
     /* A tid can only be looked up where the target counts threads as we do. */
     clp_definitions_init(&b->defs, config->symbols, config->root_fd,
                          config->ns_pid == config->pid ? config->pid : 0,
@@ -434,6 +477,7 @@ struct clp_build *clp_build_free(struct clp_build *b)
     clp_map_done(&b->frames);
     clp_map_done(&b->functions);
     clp_definitions_done(&b->defs);
+    clp_span_labels_done(&b->spans);
     free(b->main_binary);
     free(b);
     return NULL;

@@ -10,6 +10,7 @@
 #ifndef CLP_AGENT_PROFILE_BUILD_H
 #define CLP_AGENT_PROFILE_BUILD_H
 
+#include "agent/span_labels.h"
 #include "base/core/core.h"
 #include "pprof/profile.h"
 #include "sampler/symbols/native_symbols.h"
@@ -29,6 +30,7 @@ struct clp_build_config {
     int32_t ns_pid;           /* as the target does */
     const char *main_binary;  /* path of its executable, or NULL */
     uint64_t cpu_interval_ns; /* the period that profiles state */
+    enum clp_span_mode spans;
 };
 
 /* Texts are copied. 0 or -ENOMEM. */

@@ -111,6 +111,15 @@ static bool is_wanted(const struct daemon *d, const struct clp_dotnet *p)
     return matches(&c->targets_include, p, service) && !matches(&c->targets_exclude, p, service);
 }
 
+static_assert((int)CLP_CONFIG_SPANS_OFF == (int)CLP_SPANS_OFF, "one order");
+
+static const char *no_hook(const struct clp_config *c)
+{
+    if (!c->targets_startup_hook)
+        return "targets.startup_hook is false";
+    return c->profile_span_labels == CLP_CONFIG_SPANS_OFF ? "profile.span_labels is off" : NULL;
+}
+
 static void take_target(void *context, struct clp_dotnet *p)
 {
     struct daemon *d = context;
@@ -121,6 +130,8 @@ static void take_target(void *context, struct clp_dotnet *p)
         .symbols = d->symbols,
         .settings = {.sample_kinds = 1u << CLP_SAMPLE_CPU,
                      .cpu_interval_ns = d->options.config->profile_cpu_interval},
+        .no_hook = no_hook(d->options.config),
+        .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .window = take_window,
         .context = d,
     };

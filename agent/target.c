@@ -92,6 +92,7 @@ static int make_builder(struct clp_target *t)
         .ns_pid = t->process.ns_pid,
         .main_binary = n > 0 ? exe : NULL,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
+        .spans = t->config.spans,
     };
     return clp_build_new(&c, &t->build);
 }
@@ -102,6 +103,7 @@ int clp_target_start(const struct clp_dotnet *found, const struct clp_target_con
     struct clp_target *t = calloc(1, sizeof(*t));
     struct clp_session_config c = {.library = config->library,
                                    .settings = config->settings,
+                                   .no_hook = config->no_hook,
                                    .record = take_record,
                                    .context = t};
     if (!t)

@@ -29,6 +29,8 @@ struct clp_target_config {
     const char *library;
     struct clp_symbols *symbols;
     struct clp_settings settings;
+    const char *no_hook; /* as in session.h */
+    enum clp_span_mode spans;
     void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
     void *context;
 };

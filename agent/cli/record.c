@@ -81,6 +81,18 @@ static void write_split(struct recording *r, const struct clp_profile *p)
     }
 }
 
+/* Why no sample tells its request; where it does, the labels say so themselves. */
+static void say_spans(const struct recording *r, struct clp_profile *p, struct clp_target *t)
+{
+    const char *reason;
+    bool has = clp_session_has_spans(clp_target_session(t), &reason);
+    if (has || !*reason)
+        return;
+    (void)!clp_profile_comment(p, "spans=none: %s", reason);
+    if (r->terminal && !r->cli->no_startup_hook)
+        fprintf(stderr, "\r\033[Kno labels of spans: %s\n", reason);
+}
+
 static void take_window(void *context, struct clp_target *t, const struct clp_window *w)
 {
     struct recording *r = context;
@@ -93,6 +105,7 @@ static void take_window(void *context, struct clp_target *t, const struct clp_wi
     r->samples = clp_profile_sample_count(w->profile);
     (void)!clp_profile_comment(w->profile, "process=%d %s", p->pid, p->info.command_line);
     (void)!clp_profile_comment(w->profile, "runtime=.NET %s", p->info.runtime_version);
+    say_spans(r, w->profile, t);
     if (r->cli->split) {
         write_split(r, w->profile);
         return;
@@ -291,6 +304,7 @@ static int start(struct recording *r, struct clp_fault *f)
             .library = library,
             .symbols = r->symbols,
             .settings = {.sample_kinds = 1u << CLP_SAMPLE_CPU, .cpu_interval_ns = CPU_INTERVAL_NS},
+            .no_hook = r->cli->no_startup_hook ? "--no-startup-hook was given" : NULL,
             .window = take_window,
             .context = r,
         };

@@ -41,6 +41,9 @@ internal static class Program
         ["eintr"] = o => new InterruptMode(o),
         ["collectible"] = o => new CollectibleMode(o),
         ["chunks"] = o => new ChunksMode(o),
+        ["spanchecks"] = o => new SpanChecksMode(o),
+        ["requests"] = o => new RequestsMode(o),
+        ["switchcost"] = o => new SwitchCostMode(o),
     };
 
     private static int Main(string[] args)

@@ -14,7 +14,7 @@ HEX = set("0123456789abcdef")
 
 
 def hook_path():
-    return os.path.join(os.path.dirname(environment("CLP_CLRPULSE")), "Clrpulse.Spans.dll")
+    return os.path.join(os.path.dirname(environment("CLP_LIBRARY")), "Clrpulse.Spans.dll")
 
 
 def comments_about_spans(profile):

@@ -128,8 +128,10 @@ static void take_target(void *context, struct clp_dotnet *p)
     struct clp_target_config c = {
         .library = d->library,
         .symbols = d->symbols,
-        .settings = {.sample_kinds = 1u << CLP_SAMPLE_CPU,
-                     .cpu_interval_ns = d->options.config->profile_cpu_interval},
+        .settings = {.sample_kinds = clp_kinds_wire(d->options.config->profile_types),
+                     .cpu_interval_ns = d->options.config->profile_cpu_interval,
+                     .wall_budget_ppm = d->options.config->profile_wall_budget},
+        .types = d->options.config->profile_types,
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .window = take_window,

@@ -25,9 +25,11 @@ void clp_definitions_init(struct clp_definitions *d, struct clp_symbols *symbols
 
 static void free_thread(struct clp_definitions *d, struct clp_def_thread *t)
 {
-    d->bytes -= sizeof(*t) + strlen(t->name) + 1 + t->frame_cap * sizeof(*t->frames);
+    d->bytes -= sizeof(*t) + strlen(t->name) + 1;
+    d->bytes -= (t->cpu.frame_cap + t->wall.frame_cap) * sizeof(*t->cpu.frames);
     free(t->name);
-    free(t->frames);
+    free(t->cpu.frames);
+    free(t->wall.frames);
     free(t);
 }
 
@@ -277,7 +279,7 @@ static void rename_thread(struct clp_definitions *d, struct clp_def_thread *t, c
     d->bytes -= strlen(t->name) + 1;
     free(t->name);
     t->name = copy;
-    t->labels[0] = t->labels[1] = 0; /* samples from now on carry the new name */
+    memset(t->labels, 0, sizeof(t->labels)); /* samples from now on carry the new name */
 }
 
 static void add_thread(struct clp_definitions *d, const struct clp_reader_record *r)
@@ -299,19 +301,19 @@ struct clp_def_thread *clp_definitions_thread(const struct clp_definitions *d, u
     return clp_map_get_ptr_u64(&d->threads, thread_id);
 }
 
-int clp_def_thread_keep(struct clp_definitions *d, struct clp_def_thread *t, const uint64_t *frames,
-                        uint32_t count)
+int clp_def_last_keep(struct clp_definitions *d, struct clp_def_last *l, const uint64_t *frames,
+                      uint32_t count)
 {
-    uint32_t cap = t->frame_cap;
-    t->frame_count = 0;
+    uint32_t cap = l->frame_cap;
+    l->frame_count = 0;
     if (count > cap && d->bytes + (count - cap) * 2 * sizeof(*frames) > d->ceiling)
         return -ENOSPC;
-    int r = CLP_VEC_GROW(t->frames, t->frame_cap, count, CLP_WIRE_FRAMES_MAX);
-    d->bytes += (t->frame_cap - cap) * sizeof(*frames);
+    int r = CLP_VEC_GROW(l->frames, l->frame_cap, count, CLP_WIRE_FRAMES_MAX);
+    d->bytes += (l->frame_cap - cap) * sizeof(*frames);
     if (r < 0)
         return r;
-    memcpy(t->frames, frames, count * sizeof(*frames));
-    t->frame_count = count;
+    memcpy(l->frames, frames, count * sizeof(*frames));
+    l->frame_count = count;
     return 0;
 }
 

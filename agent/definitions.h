@@ -8,6 +8,7 @@
 
 #include "agent/span_labels.h"
 #include "base/core/core.h"
+#include "agent/waits.h"
 #include "base/map.h"
 #include "sampler/symbols/managed_name.h"
 #include "sampler/symbols/native_symbols.h"
@@ -38,19 +39,24 @@ struct clp_def_method {
     char text[];
 };
 
+/* The last sample with a stack that a thread had of one kind: what follows may refer to it. */
+struct clp_def_last {
+    uint32_t stack; /* id + 1 in the thread's window; 0: not made yet */
+    enum clp_wait wait;
+    struct clp_def_span span; /* span_id 0: none */
+    uint64_t *frames;         /* raw, for the windows after */
+    uint32_t frame_count, frame_cap;
+};
+
 struct clp_def_thread {
     int32_t tid;
     uint32_t kind; /* enum clp_thread_kind */
     char *name;
-    uint64_t window;                /* the last one with a sample */
-    struct clp_def_span span;       /* of its samples that are in one */
-    struct clp_def_span stack_span; /* of its last sample with a stack; span_id 0: none */
-    uint32_t span_labels[2];        /* as `labels`, inside `span` */
-    uint32_t labels[2];             /* id + 1 of its label sets, by GC wait; 0: not made yet */
-    uint32_t stack;   /* of its last sample with one, id + 1 in that window; 0: not made yet */
-    bool gc_wait;     /* that sample's */
-    uint64_t *frames; /* that stack, raw, for the windows after */
-    uint32_t frame_count, frame_cap;
+    uint64_t window;                 /* the last one with a sample */
+    uint32_t labels[CLP_WAIT_COUNT]; /* id + 1 of its label sets; 0: not made yet */
+    struct clp_def_last cpu, wall;
+    struct clp_def_span span;             /* of its samples that are in one */
+    uint32_t span_labels[CLP_WAIT_COUNT]; /* as `labels`, inside `span` */
 };
 
 struct clp_definitions {
@@ -77,8 +83,8 @@ struct clp_def_method *clp_definitions_method(const struct clp_definitions *d, u
 struct clp_def_thread *clp_definitions_thread(const struct clp_definitions *d, uint32_t thread_id);
 /* Views into m->text. */
 struct clp_managed_raw clp_def_method_raw(const struct clp_def_method *m);
-/* Keeps a copy of the stack. 0 or -ENOSPC, -ENOMEM with none kept. */
-int clp_def_thread_keep(struct clp_definitions *d, struct clp_def_thread *t, const uint64_t *frames,
-                        uint32_t count) CLP_MUST_USE;
+/* Keeps a copy of a thread's stack. 0 or -ENOSPC, -ENOMEM with none kept. */
+int clp_def_last_keep(struct clp_definitions *d, struct clp_def_last *l, const uint64_t *frames,
+                      uint32_t count) CLP_MUST_USE;
 
 #endif

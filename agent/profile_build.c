@@ -1,6 +1,8 @@
 #include "agent/profile_build.h"
 
 #include "agent/definitions.h"
+#include "agent/kinds.h"
+#include "agent/waits.h"
 #include "base/cleanup.h"
 #include "base/core/text.h"
 #include "wire/tables.h"
@@ -10,6 +12,9 @@
 #include <string.h>
 
 #define FRAME_CACHE_MAX (1u << 17)
+
+/* Sample types, in the order of the profile. */
+enum { CLP_BUILD_WALL, CLP_BUILD_CPU, CLP_BUILD_VALUES };
 
 struct clp_build {
     struct clp_build_config config;
@@ -26,7 +31,9 @@ struct clp_build {
     uint32_t locations[CLP_WIRE_FRAMES_MAX];
 
     uint64_t counters[CLP_CTR_COUNT]; /* at the end of the window before */
-    uint64_t unknown_ids;             /* frames and threads that nothing defines */
+    int values[CLP_BUILD_VALUES]; /* index of each sample type in the profile; -1: not asked for */
+    uint64_t idle_ns;             /* waits of idle threads that were left out */
+    uint64_t unknown_ids;         /* frames and threads that nothing defines */
     uint64_t windows_lost;
 };
 
@@ -225,14 +232,15 @@ static uint32_t stack_of(struct clp_build *b, const struct clp_def_thread *t,
 /* ---- samples ------------------------------------------------------------------------------- */
 
 /* Where the id of a thread's label set is remembered, or NULL. */
-static uint32_t *remembered(struct clp_def_thread *t, bool gc_wait, const struct clp_def_span *span)
+static uint32_t *remembered(struct clp_def_thread *t, enum clp_wait wait,
+                            const struct clp_def_span *span)
 {
     if (span->span_id == 0)
-        return &t->labels[gc_wait];
-    return memcmp(span, &t->span, sizeof(*span)) == 0 ? &t->span_labels[gc_wait] : NULL;
+        return &t->labels[wait];
+    return memcmp(span, &t->span, sizeof(*span)) == 0 ? &t->span_labels[wait] : NULL;
 }
 
-static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc_wait,
+static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, enum clp_wait wait,
                           const struct clp_def_span *span)
 {
     struct clp_profile_label labels[3 + CLP_SPAN_LABELS_MAX];
@@ -240,7 +248,7 @@ static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc
     size_t n = 0;
     if (!t)
         return CLP_PROFILE_NO_LABELS;
-    uint32_t *known = remembered(t, gc_wait, span);
+    uint32_t *known = remembered(t, wait, span);
     if (known && *known)
         return *known - 1;
     if (t->kind != CLP_THREAD_PROCESS) {
@@ -248,8 +256,8 @@ static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc
         if (*t->name)
             labels[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
     }
-    if (gc_wait)
-        labels[n++] = (struct clp_profile_label){.key = "wait", .str = "gc"};
+    if (wait)
+        labels[n++] = (struct clp_profile_label){.key = "wait", .str = clp_wait_text(wait)};
     n += clp_span_labels_of(&b->spans, span, &texts, labels + n);
     uint32_t id = clp_profile_labels(b->profile, labels, n);
     if (known)
@@ -263,21 +271,23 @@ static void renew_thread(const struct clp_build *b, struct clp_def_thread *t)
     if (t->window == b->window)
         return;
     t->window = b->window;
-    t->labels[0] = t->labels[1] = 0;
-    t->span_labels[0] = t->span_labels[1] = 0;
-    t->stack = 0;
+    memset(t->labels, 0, sizeof(t->labels));
+    memset(t->span_labels, 0, sizeof(t->span_labels));
+    t->cpu.stack = t->wall.stack = 0;
+}
+
+static bool has_stack(const struct clp_def_last *l)
+{
+    return l->stack != 0 || l->frame_count != 0;
 }
 
 /* The rest of a thread's clock, without a stack of its own: it goes where the last one went. */
-static uint32_t last_stack(struct clp_build *b, struct clp_def_thread *t)
+static uint32_t last_stack(struct clp_build *b, const struct clp_def_thread *t,
+                           struct clp_def_last *l)
 {
-    if (!t || (t->stack == 0 && t->frame_count == 0)) {
-        uint32_t only = special_location(b, CLP_SPECIAL_UNSAMPLED);
-        return clp_profile_stack(b->profile, &only, 1);
-    }
-    if (t->stack == 0)
-        t->stack = stack_of(b, t, t->frames, t->frame_count) + 1;
-    return t->stack - 1;
+    if (l->stack == 0)
+        l->stack = stack_of(b, t, l->frames, l->frame_count) + 1;
+    return l->stack - 1;
 }
 
 static struct clp_def_span span_of(const struct clp_def_thread *t, uint16_t flags)
@@ -285,43 +295,107 @@ static struct clp_def_span span_of(const struct clp_def_thread *t, uint16_t flag
     return t && (flags & CLP_SAMPLE_IN_SPAN) ? t->span : (struct clp_def_span){0};
 }
 
-static uint32_t own_stack(struct clp_build *b, struct clp_def_thread *t,
-                          const struct clp_reader_record *r, bool gc_wait)
+static uint32_t special_stack(struct clp_build *b, uint32_t special)
+{
+    uint32_t only = special_location(b, special);
+    return clp_profile_stack(b->profile, &only, 1);
+}
+
+/* Where a sample goes. */
+struct place {
+    uint32_t stack;
+    enum clp_wait wait;
+    struct clp_def_span span;
+};
+
+static struct place place_without_frames(struct clp_build *b, struct clp_def_thread *t,
+                                         const struct clp_rec_sample *s)
+{
+    bool cpu = s->kind == CLP_SAMPLE_CPU;
+    bool cpu_wait = !cpu && (s->flags & CLP_SAMPLE_CPU_WAIT);
+    struct clp_def_last *l = !t                                        ? NULL
+                             : cpu || (cpu_wait && has_stack(&t->cpu)) ? &t->cpu
+                                                                       : &t->wall;
+    if (!l || !has_stack(l))
+        return (struct place){
+            .stack = special_stack(b, cpu ? CLP_SPECIAL_UNSAMPLED : CLP_SPECIAL_UNKNOWN_WAIT)};
+    return (struct place){
+        .stack = last_stack(b, t, l), .wait = cpu_wait ? CLP_WAIT_CPU : l->wait, .span = l->span};
+}
+
+/* The managed frames from the leaf on, as they are in metadata. */
+static enum clp_wait wait_of(const struct clp_build *b, const struct clp_def_thread *t,
+                             const struct clp_reader_record *r)
 {
     const struct clp_rec_sample *s = r->sample.rec;
-    uint32_t stack = stack_of(b, t, r->sample.frames, s->rec.count);
-    if (t && !(s->flags & CLP_SAMPLE_NO_STACK)) {
-        t->stack = stack + 1;
-        t->gc_wait = gc_wait;
-        t->stack_span = span_of(t, s->flags);
-        (void)!clp_def_thread_keep(&b->defs, t, r->sample.frames, s->rec.count);
+    struct clp_wait_frame frames[CLP_WAIT_FRAMES_MAX];
+    size_t n = 0;
+    if (s->flags & CLP_SAMPLE_GC_WAIT)
+        return CLP_WAIT_GC;
+    if (s->flags & CLP_SAMPLE_CPU_WAIT)
+        return CLP_WAIT_CPU;
+    if (s->kind != CLP_SAMPLE_WALL || s->flags & CLP_SAMPLE_NO_STACK)
+        return CLP_WAIT_NONE;
+    for (uint32_t i = 0; i < s->rec.count && n < CLP_ARRAY_LEN(frames); i++) {
+        uint64_t f = r->sample.frames[i];
+        const struct clp_def_method *m = clp_frame_kind(f) == CLP_FRAME_MANAGED
+                                             ? clp_definitions_method(&b->defs, clp_frame_id(f))
+                                             : NULL;
+        if (!m)
+            continue;
+        struct clp_managed_raw raw = clp_def_method_raw(m);
+        frames[n++] = (struct clp_wait_frame){raw.type.at, raw.name.at, raw.type.len, raw.name.len};
     }
-    return stack;
+    return clp_wait_of(frames, n, (int)s->value2 - 1, t && t->kind == CLP_THREAD_NATIVE);
+}
+
+static struct place place_of_frames(struct clp_build *b, struct clp_def_thread *t,
+                                    const struct clp_reader_record *r)
+{
+    const struct clp_rec_sample *s = r->sample.rec;
+    struct place p = {.stack = stack_of(b, t, r->sample.frames, s->rec.count),
+                      .wait = wait_of(b, t, r),
+                      .span = span_of(t, s->flags)};
+    if (t && !(s->flags & CLP_SAMPLE_NO_STACK)) {
+        struct clp_def_last *l = s->kind == CLP_SAMPLE_CPU ? &t->cpu : &t->wall;
+        l->stack = p.stack + 1;
+        l->wait = p.wait;
+        l->span = p.span;
+        (void)!clp_def_last_keep(&b->defs, l, r->sample.frames, s->rec.count);
+    }
+    return p;
+}
+
+/* A thread lives while it runs and while it waits: CPU time is a part of its wall time. */
+static void add_values(struct clp_build *b, const struct place *p, struct clp_def_thread *t,
+                       const struct clp_rec_sample *s)
+{
+    double values[CLP_BUILD_VALUES] = {0};
+    bool cpu = s->kind == CLP_SAMPLE_CPU;
+    if (!cpu && p->wait == CLP_WAIT_IDLE && b->config.leave_out_idle) {
+        b->idle_ns += (uint64_t)s->value;
+        return;
+    }
+    if (cpu && b->values[CLP_BUILD_CPU] >= 0)
+        values[b->values[CLP_BUILD_CPU]] = (double)s->value;
+    if (b->values[CLP_BUILD_WALL] >= 0)
+        values[b->values[CLP_BUILD_WALL]] = (double)s->value;
+    clp_profile_add(b->profile, p->stack, labels_of(b, t, p->wait, &p->span), values);
+    b->samples++;
 }
 
 static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
 {
     const struct clp_rec_sample *s = r->sample.rec;
-    bool gc_wait = (s->flags & CLP_SAMPLE_GC_WAIT) != 0;
     struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
-    struct clp_def_span span = span_of(t, s->flags);
-    double value = (double)s->value;
-    uint32_t stack;
-    if (s->kind != CLP_SAMPLE_CPU)
+    if (s->kind != CLP_SAMPLE_CPU && s->kind != CLP_SAMPLE_WALL)
         return;
     if (t)
         renew_thread(b, t);
     else
         b->unknown_ids++;
-    if (s->rec.count > 0) {
-        stack = own_stack(b, t, r, gc_wait);
-    } else {
-        stack = last_stack(b, t);
-        gc_wait = t && t->gc_wait;
-        span = t ? t->stack_span : span;
-    }
-    clp_profile_add(b->profile, stack, labels_of(b, t, gc_wait, &span), &value);
-    b->samples++;
+    struct place p = s->rec.count > 0 ? place_of_frames(b, t, r) : place_without_frames(b, t, s);
+    add_values(b, &p, t, s);
 }
 
 static void take_span(struct clp_build *b, const struct clp_reader_record *r)
@@ -334,7 +408,7 @@ static void take_span(struct clp_build *b, const struct clp_reader_record *r)
         return;
     }
     t->span = (struct clp_def_span){s->trace_high, s->trace_low, s->span_id, s->local_root_span_id};
-    t->span_labels[0] = t->span_labels[1] = 0;
+    memset(t->span_labels, 0, sizeof(t->span_labels));
 }
 
 void clp_build_record(struct clp_build *b, const struct clp_reader_record *record)
@@ -356,13 +430,25 @@ uint64_t clp_build_samples(const struct clp_build *b)
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
-static int new_profile(const struct clp_build *b, struct clp_profile **ret)
+/* The sample types that were asked for; how one is chosen by default is pprof's rule: the last. */
+static int new_profile(struct clp_build *b, struct clp_profile **ret)
 {
-    static const struct clp_value_type types[] = {{"cpu", "nanoseconds"}};
+    static const struct clp_value_type types[CLP_BUILD_VALUES] = {
+        [CLP_BUILD_WALL] = {"wall", "nanoseconds"}, [CLP_BUILD_CPU] = {"cpu", "nanoseconds"}};
+    static const enum clp_profile_type asked[CLP_BUILD_VALUES] = {
+        [CLP_BUILD_WALL] = CLP_TYPE_WALL, [CLP_BUILD_CPU] = CLP_TYPE_CPU};
+    struct clp_value_type chosen[CLP_BUILD_VALUES];
+    uint32_t mask = b->config.types ? b->config.types : 1u << CLP_TYPE_CPU;
+    int count = 0;
+    for (unsigned i = 0; i < CLP_BUILD_VALUES; i++) {
+        b->values[i] = mask & (1u << asked[i]) ? count : -1;
+        if (b->values[i] >= 0)
+            chosen[count++] = types[i];
+    }
     struct clp_profile_config c = {
-        .sample_types = types,
-        .sample_type_count = CLP_ARRAY_LEN(types),
-        .period_type = types[0],
+        .sample_types = chosen,
+        .sample_type_count = (size_t)count,
+        .period_type = chosen[count - 1],
         .period = (int64_t)b->config.cpu_interval_ns,
     };
     return clp_profile_new(&c, ret);
@@ -383,8 +469,8 @@ static void begin_window(struct clp_build *b, struct clp_profile *profile)
 static bool is_state(enum clp_counter c)
 {
     return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
-           c == CLP_CTR_BODIES || c == CLP_CTR_SPAN_HOOK || c == CLP_CTR_LIBRARY_BYTES ||
-           c == CLP_CTR_INTERVAL_NS;
+           c == CLP_CTR_BODIES || c == CLP_CTR_SPAN_HOOK || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
+           c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
 }
 
 static bool is_control_total(enum clp_counter c)
@@ -410,18 +496,19 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
 static void comment_own(struct clp_build *b)
 {
     const struct {
-        const char *name;
+        const char *name, *unit;
         uint64_t *value;
     } own[] = {
-        {"agent_unknown_ids", &b->unknown_ids},
-        {"agent_definitions_refused", &b->defs.refused},
-        {"agent_threads_forgotten", &b->defs.forgotten},
-        {"agent_windows_lost", &b->windows_lost},
+        {"agent_unknown_ids", "count", &b->unknown_ids},
+        {"agent_definitions_refused", "count", &b->defs.refused},
+        {"agent_threads_forgotten", "count", &b->defs.forgotten},
+        {"agent_windows_lost", "count", &b->windows_lost},
+        {"agent_idle_left_out", "nanoseconds", &b->idle_ns},
     };
     for (size_t i = 0; i < CLP_ARRAY_LEN(own); i++) {
         if (*own[i].value)
-            (void)!clp_profile_comment(b->profile, "%s=%llu count", own[i].name,
-                                       (unsigned long long)*own[i].value);
+            (void)!clp_profile_comment(b->profile, "%s=%llu %s", own[i].name,
+                                       (unsigned long long)*own[i].value, own[i].unit);
         *own[i].value = 0;
     }
 }

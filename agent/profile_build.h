@@ -12,6 +12,7 @@
 
 #include "agent/span_labels.h"
 #include "base/core/core.h"
+#include "config/value.h"
 #include "pprof/profile.h"
 #include "sampler/symbols/native_symbols.h"
 #include "wire/reader.h"
@@ -31,6 +32,8 @@ struct clp_build_config {
     const char *main_binary;  /* path of its executable, or NULL */
     uint64_t cpu_interval_ns; /* the period that profiles state */
     enum clp_span_mode spans;
+    uint32_t types;      /* bit (1 << enum clp_profile_type); 0: CPU alone */
+    bool leave_out_idle; /* waits of idle threads are counted, and not shown */
 };
 
 /* Texts are copied. 0 or -ENOMEM. */

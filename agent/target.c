@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
+#define QUIET_STEPS 5
+#define QUIET_NS (250 * CLP_NSEC_PER_MSEC)
 
 struct clp_target {
     struct clp_target_config config;
@@ -22,6 +24,7 @@ struct clp_target {
     uint64_t flush_id;      /* of the last FLUSH */
     uint64_t mark_until_ns; /* the window is being cut; 0 otherwise */
     bool ended;             /* the last window has been given */
+    unsigned quiet_steps;   /* without a record, in a row */
     uint64_t last_words_ns; /* the library's own last MARK: nothing comes after it */
 };
 
@@ -71,6 +74,7 @@ static void take_mark(struct clp_target *t, const struct clp_rec_mark *mark)
 static void take_record(void *context, const struct clp_reader_record *record)
 {
     struct clp_target *t = context;
+    t->quiet_steps = 0;
     if (record->type == CLP_REC_MARK)
         take_mark(t, record->mark.rec);
     else
@@ -93,6 +97,8 @@ static int make_builder(struct clp_target *t)
         .main_binary = n > 0 ? exe : NULL,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
         .spans = t->config.spans,
+        .types = t->config.types,
+        .leave_out_idle = t->config.leave_out_idle,
     };
     return clp_build_new(&c, &t->build);
 }
@@ -159,6 +165,7 @@ static void give_last_window(struct clp_target *t, uint64_t now_ns)
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
 {
     enum clp_session_state before = clp_session_state(t->session);
+    t->quiet_steps++;
     if (before == CLP_SESSION_LIVE && t->start_ns == 0)
         t->start_ns = now_ns;
     enum clp_session_state state = clp_session_step(t->session, now_ns);
@@ -193,7 +200,10 @@ bool clp_target_is_cutting(const struct clp_target *t)
 
 uint64_t clp_target_patience_ns(const struct clp_target *t)
 {
-    return t->mark_until_ns ? MARK_POLL_NS : CLP_SESSION_DRAIN_NS;
+    if (t->mark_until_ns)
+        return MARK_POLL_NS;
+    /* A ring that was empty for half a second does not fill in the next quarter. */
+    return t->quiet_steps > QUIET_STEPS ? QUIET_NS : CLP_SESSION_DRAIN_NS;
 }
 
 uint64_t clp_target_window_start_ns(const struct clp_target *t)

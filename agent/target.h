@@ -31,6 +31,8 @@ struct clp_target_config {
     struct clp_settings settings;
     const char *no_hook; /* as in session.h */
     enum clp_span_mode spans;
+    uint32_t types; /* bit (1 << enum clp_profile_type) */
+    bool leave_out_idle;
     void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
     void *context;
 };

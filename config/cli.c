@@ -72,7 +72,8 @@ static int set_types(uint32_t *to, const char *value, struct clp_config_error *e
     char word[80];
     if (clp_value_types(value, to, word, sizeof(word)) == 0)
         return 0;
-    return refuse(e, "'%s' cannot be recorded; this version records: cpu", word);
+    return refuse(e, "'%s' cannot be recorded; this version records: %s", word,
+                  clp_profile_type_list());
 }
 
 static int set_value(struct clp_cli *cli, const struct option *o, const char *value,

@@ -73,6 +73,20 @@ static int set_duration(uint64_t *to, const struct clp_config_key *k, const char
     return 0;
 }
 
+static int set_percent(uint32_t *to, const struct clp_config_key *k, const char *value,
+                       struct clp_config_error *e)
+{
+    uint32_t ppm;
+    if (clp_value_percent(value, &ppm) < 0)
+        return refuse(e, "%s.%s is a percentage, such as %s, not '%.40s'", k->section, k->key,
+                      k->initial, value);
+    if (ppm < k->low_ns || ppm > k->high_ns)
+        return refuse(e, "%s.%s must be between %g%% and %g%%, not %.40s", k->section, k->key,
+                      (double)k->low_ns / 10000, (double)k->high_ns / 10000, value);
+    *to = ppm;
+    return 0;
+}
+
 static int set_list(struct clp_list *to, const char *value)
 {
     struct clp_list l = {0};
@@ -117,10 +131,12 @@ static int set_types(uint32_t *to, const char *value, struct clp_config_error *e
         return 0;
     const char *near = clp_value_nearest(word, CLP_TYPE_COUNT, type_name_at, NULL);
     if (!*word)
-        return refuse(e, "no type to record is named; this version records: cpu");
+        return refuse(e, "no type to record is named; this version records: %s",
+                      clp_profile_type_list());
     if (near)
         return refuse(e, "'%s' cannot be recorded; did you mean %s?", word, near);
-    return refuse(e, "'%s' cannot be recorded; this version records: cpu", word);
+    return refuse(e, "'%s' cannot be recorded; this version records: %s", word,
+                  clp_profile_type_list());
 }
 
 static int set_switch(bool *to, const struct clp_config_key *k, const char *value,
@@ -168,6 +184,8 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
         return set_text(to, value, e);
     case CLP_CONFIG_DURATION:
         return set_duration(to, k, value, e);
+    case CLP_CONFIG_PERCENT:
+        return set_percent(to, k, value, e);
     case CLP_CONFIG_LIST:
         return set_list(to, value);
     case CLP_CONFIG_TAGS:

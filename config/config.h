@@ -31,6 +31,8 @@ struct clp_config_upload {
 /* C type of each KIND of options.def. */
 #define CLP_CONFIG_C_TEXT char *
 #define CLP_CONFIG_C_DURATION uint64_t
+#define CLP_CONFIG_C_PERCENT uint32_t /* in millionths */
+#define CLP_CONFIG_PERCENT_OF_CORE_MAX 100000
 #define CLP_CONFIG_C_LIST struct clp_list
 #define CLP_CONFIG_C_TAGS struct clp_list
 #define CLP_CONFIG_C_TYPES uint32_t
@@ -75,6 +77,7 @@ int clp_config_check(const struct clp_config *c, struct clp_config_error *ret_er
 enum clp_config_kind {
     CLP_CONFIG_TEXT,
     CLP_CONFIG_DURATION,
+    CLP_CONFIG_PERCENT,
     CLP_CONFIG_LIST,
     CLP_CONFIG_TAGS,
     CLP_CONFIG_TYPES,
@@ -87,8 +90,8 @@ enum clp_config_kind {
 struct clp_config_key {
     const char *section, *key, *initial, *text;
     enum clp_config_kind kind;
-    size_t offset; /* in struct clp_config */
-    uint64_t low_ns, high_ns;
+    size_t offset;            /* in struct clp_config */
+    uint64_t low_ns, high_ns; /* of a PERCENT: millionths */
 };
 size_t clp_config_key_count(void);
 const struct clp_config_key *clp_config_key_at(size_t i);

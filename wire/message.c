@@ -63,7 +63,8 @@ struct clp_settings clp_settings_clamp(const struct clp_settings *s)
 {
     uint64_t interval = CLP_MAX(s->cpu_interval_ns, CLP_CPU_INTERVAL_MIN_NS);
     return (struct clp_settings){
-        .sample_kinds = s->sample_kinds & (1u << CLP_SAMPLE_CPU),
+        .sample_kinds = s->sample_kinds & CLP_SAMPLE_KINDS_ALL,
+        .wall_budget_ppm = CLP_MIN(s->wall_budget_ppm, CLP_WALL_BUDGET_MAX_PPM),
         .flags = s->flags & CLP_SETTINGS_NATIVE_STACKS,
         .cpu_interval_ns = CLP_MIN(interval, CLP_CPU_INTERVAL_MAX_NS),
     };

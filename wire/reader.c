@@ -218,9 +218,10 @@ static int check_sample(struct clp_reader *r, struct clp_reader_record *ret)
     if (rec->rec.count > CLP_WIRE_FRAMES_MAX ||
         rec->rec.size != sizeof(*rec) + 8ull * rec->rec.count)
         return bad(r, "a sample's frames do not fit its record");
-    if (rec->kind != CLP_SAMPLE_CPU || rec->thread_id == 0 || rec->value < 0 ||
-        rec->value > CLP_WIRE_VALUE_MAX || rec->value2 < 0 || rec->value2 > CLP_WIRE_VALUE_MAX ||
-        rec->time_ns > INT64_MAX || (rec->flags & ~CLP_SAMPLE_FLAGS_ALL) != 0)
+    if ((rec->kind != CLP_SAMPLE_CPU && rec->kind != CLP_SAMPLE_WALL) || rec->thread_id == 0 ||
+        rec->value < 0 || rec->value > CLP_WIRE_VALUE_MAX || rec->value2 < 0 ||
+        rec->value2 > CLP_WIRE_VALUE_MAX || rec->time_ns > INT64_MAX ||
+        (rec->flags & ~CLP_SAMPLE_FLAGS_ALL) != 0)
         return bad(r, "malformed sample");
     ret->sample.rec = rec;
     ret->sample.frames = &r->record.words[sizeof(*rec) / 8];

@@ -188,20 +188,28 @@ static_assert(sizeof(struct clp_rec_thread) == 24, "drawn in docs/wire.md");
 
 enum clp_sample_kind {
     CLP_SAMPLE_CPU = 1, /* value: CPU nanoseconds */
+    /* value: nanoseconds in which the thread lived and did not run.  value2: the number of the
+     * system call that it was in, plus one; 0 where there was none or it is not known. */
+    CLP_SAMPLE_WALL = 2,
 };
+#define CLP_SAMPLE_KINDS_ALL (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL)
 
 /* A sample without frames (count 0) adds its value to the stack of the last sample of the same
  * thread and kind in this ring that has a stack: frames, and not the flag NO_STACK.  There always
  * is one: the library writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of
- * a thread's clock at a flush or at its end accounted for without the stack being sent again. */
+ * a thread's clock at a flush or at its end accounted for without the stack being sent again, and
+ * so is a wait that goes on.  With the flag CPU_WAIT a sample of kind WALL without frames goes to
+ * the thread's last stack of kind CPU, or, where the ring has none, to its last one of kind WALL.
+ */
 enum {
     CLP_SAMPLE_TRUNCATED = 1 << 0,    /* the root part of the stack is missing */
     CLP_SAMPLE_IN_EXCEPTION = 1 << 1, /* SIGSEGV was blocked: inside hardware exception handling */
     CLP_SAMPLE_GC_WAIT = 1 << 2,      /* waits for a garbage collection */
     CLP_SAMPLE_NO_STACK = 1 << 3,     /* time that is known without a stack; frames say why */
     CLP_SAMPLE_INCOMPLETE = 1 << 4,   /* the walk ended before a thread's root */
+    CLP_SAMPLE_CPU_WAIT = 1 << 5,     /* WALL: could have run, and got no CPU */
     CLP_SAMPLE_IN_SPAN = 1 << 6,      /* inside the span of the thread's last SPAN record */
-    CLP_SAMPLE_FLAGS_ALL = ((1 << 5) - 1) | CLP_SAMPLE_IN_SPAN,
+    CLP_SAMPLE_FLAGS_ALL = (1 << 7) - 1,
 };
 
 struct clp_rec_sample {
@@ -366,8 +374,14 @@ struct clp_settings {
     uint32_t sample_kinds;    /* bit (1 << enum clp_sample_kind) */
     uint32_t flags;           /* enum below */
     uint64_t cpu_interval_ns; /* mean; clamped to 1 ms .. 1 s; the smallest of all readers counts */
-    uint64_t reserved[6];
+    /* What wall samples may cost, in millionths of one core; 0: CLP_WALL_BUDGET_PPM. The largest of
+     * all readers counts. */
+    uint32_t wall_budget_ppm;
+    uint32_t reserved0;
+    uint64_t reserved[5];
 };
+#define CLP_WALL_BUDGET_PPM 5000u
+#define CLP_WALL_BUDGET_MAX_PPM 100000u
 enum { CLP_SETTINGS_NATIVE_STACKS = 1 }; /* also sample threads that are not the runtime's */
 #define CLP_CPU_INTERVAL_MIN_NS 1000000ull
 #define CLP_CPU_INTERVAL_MAX_NS 1000000000ull

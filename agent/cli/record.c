@@ -26,6 +26,7 @@ struct recording {
     const struct clp_cli *cli;
     char path[PATH_BYTES];
     uint32_t types;
+    bool leave_out_idle;
     int stop_fd;
     bool interrupted;
     bool terminal;
@@ -34,7 +35,7 @@ struct recording {
     bool have_profile;
     struct clp_fault write_fault; /* of the files */
     uint64_t samples;
-    double cpu_ns;
+    double cpu_ns, wall_ns;
 };
 
 /* ---- files --------------------------------------------------------------------------------- */
@@ -62,8 +63,8 @@ static void write_encoded(struct recording *r, const char *path, int encoded_err
         (void)clp_fault_set(&r->write_fault, error == -EACCES ? -EIO : error, "cannot write %s: %s",
                             path, strerror(-error));
     else if (r->terminal)
-        fprintf(stderr, "wrote %s: %llu samples, %.2f s of CPU\n", path,
-                (unsigned long long)r->samples, r->cpu_ns / 1e9);
+        fprintf(stderr, "wrote %s: %llu samples, %.2f s of CPU, %.2f s of wall time\n", path,
+                (unsigned long long)r->samples, r->cpu_ns / 1e9, r->wall_ns / 1e9);
 }
 
 static void write_split(struct recording *r, const struct clp_profile *p)
@@ -102,6 +103,8 @@ static void take_window(void *context, struct clp_target *t, const struct clp_wi
         return;
     r->have_profile = true;
     r->cpu_ns = cpu >= 0 ? clp_profile_total(w->profile, (size_t)cpu) : 0;
+    int wall = clp_profile_value_index(w->profile, "wall");
+    r->wall_ns = wall >= 0 ? clp_profile_total(w->profile, (size_t)wall) : 0;
     r->samples = clp_profile_sample_count(w->profile);
     (void)!clp_profile_comment(w->profile, "process=%d %s", p->pid, p->info.command_line);
     (void)!clp_profile_comment(w->profile, "runtime=.NET %s", p->info.runtime_version);
@@ -303,7 +306,10 @@ static int start(struct recording *r, struct clp_fault *f)
         struct clp_target_config c = {
             .library = library,
             .symbols = r->symbols,
-            .settings = {.sample_kinds = 1u << CLP_SAMPLE_CPU, .cpu_interval_ns = CPU_INTERVAL_NS},
+            .settings = {.sample_kinds = clp_kinds_wire(r->types),
+                         .cpu_interval_ns = CPU_INTERVAL_NS},
+            .types = r->types,
+            .leave_out_idle = r->leave_out_idle,
             .no_hook = r->cli->no_startup_hook ? "--no-startup-hook was given" : NULL,
             .window = take_window,
             .context = r,
@@ -319,11 +325,16 @@ int clp_command_record(const struct clp_cli *cli)
     struct clp_fault f = {0};
     struct recording r = {
         .cli = cli,
-        .types = cli->types ? cli->types : 1u << CLP_TYPE_CPU,
+        .types = cli->types ? cli->types : 1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL,
+        .leave_out_idle = cli->idle && strcmp(cli->idle, "drop") == 0,
         .terminal = isatty(STDERR_FILENO),
     };
     if (cli->pid == 0) {
         fprintf(stderr, "clrpulse: record needs a process: -p PID; `clrpulse ps` lists them\n");
+        return CLP_EXIT_USE;
+    }
+    if (cli->idle && strcmp(cli->idle, "keep") != 0 && strcmp(cli->idle, "drop") != 0) {
+        fprintf(stderr, "clrpulse: --idle takes keep or drop, not '%.40s'\n", cli->idle);
         return CLP_EXIT_USE;
     }
     r.stop_fd = clp_stop_signals();

@@ -187,8 +187,9 @@ void clp_dotnet_done(struct clp_dotnet *d)
 bool clp_dotnet_alive(const struct clp_discover_roots *roots, const struct clp_dotnet *d)
 {
     struct clp_proc_stat stat;
-    if (read_stat(roots, d->pid, &stat) < 0)
-        return false;
+    int r = read_stat(roots, d->pid, &stat);
+    if (r < 0) /* too many files open here says nothing about the process */
+        return r != -ENOENT && r != -ESRCH;
     return stat.start_ticks == d->start_ticks && stat.state != 'Z' && stat.state != 'X';
 }
 

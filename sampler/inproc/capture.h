@@ -93,6 +93,7 @@ void clp_capture_allow_arch_prctl(void);
 void clp_capture_set_interval(uint64_t mean_ns);
 /* Offset of the hijack pair in the Thread object once learnt; 0 = do not copy. */
 void clp_capture_set_hijack_offset(uint32_t offset);
+uint32_t clp_capture_hijack_offset(void);
 
 /* Shares the runtime's activation signal (SIGRTMIN): keeps its flags and mask, chains everything
  * that is not ours.  Returns 0; -EOPNOTSUPP when the runtime's SIGSEGV mask does not hold the

@@ -100,25 +100,28 @@ static void input_of(const struct clp_capture *c, struct clp_walk_input *ret)
     regs_of(c, &ret->regs);
 }
 
-const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
-                                              struct clp_walk_result *ret)
+static void walk(const struct clp_walk_input *in, const struct clp_thread_slot *slot, uint64_t pass,
+                 struct clp_walk_result *ret)
 {
     struct clp_code_source code = {
         .user = &pass, .find = find_code, .read = read_code, .is_filter = is_filter};
+    clp_walk(&code, &walk_state, in, walked, CLP_ARRAY_LEN(walked), ret);
+    if (ret->count)
+        clp_hijack_learn(slot, &in->stack, walk_state.hijack_stub, walked, ret->count);
+}
+
+const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
+                                              struct clp_walk_result *ret)
+{
     struct clp_walk_input in;
     input_of(c, &in);
-    clp_walk(&code, &walk_state, &in, walked, CLP_ARRAY_LEN(walked), ret);
-    if (ret->count)
-        clp_hijack_learn(clp_capture_slot(c->slot), &in.stack, walk_state.hijack_stub, walked,
-                         ret->count);
+    walk(&in, clp_capture_slot(c->slot), pass, ret);
     return walked;
 }
 
-static uint16_t wire_flags(const struct clp_capture *c, const struct clp_walk_result *w)
+static uint16_t wire_flags(const struct clp_walk_result *w)
 {
     uint16_t flags = 0;
-    if (c->flags & CLP_CAPTURE_SEGV_BLOCKED)
-        flags |= CLP_SAMPLE_IN_EXCEPTION;
     if (w->flags & CLP_WALK_GC_WAIT)
         flags |= CLP_SAMPLE_GC_WAIT;
     if (w->flags & CLP_WALK_TRUNCATED)
@@ -128,19 +131,38 @@ static uint16_t wire_flags(const struct clp_capture *c, const struct clp_walk_re
     return flags;
 }
 
-static void sample_of_walk(const struct clp_capture *c, uint64_t pass, struct clp_feed_sample *s)
+void clp_collect_stack(const struct clp_walk_input *in, const struct clp_thread_slot *slot,
+                       uint64_t pass, struct clp_collect_stack *ret)
 {
     struct clp_walk_result w;
-    (void)clp_collect_walk(c, pass, &w);
+    walk(in, slot, pass, &w);
     for (uint32_t i = 0; i < w.count; i++)
         encoded[i] = encode(&walked[i]);
-    s->flags = wire_flags(c, &w);
-    s->hijacked = (w.flags & CLP_WALK_REPAIRED) != 0;
-    if (s->flags & CLP_SAMPLE_TRUNCATED)
+    ret->flags = wire_flags(&w);
+    ret->hijacked = (w.flags & CLP_WALK_REPAIRED) != 0;
+    if (ret->flags & CLP_SAMPLE_TRUNCATED)
         encoded[w.count++] = special(CLP_SPECIAL_TRUNCATED);
-    else if (s->flags & CLP_SAMPLE_INCOMPLETE)
+    else if (ret->flags & CLP_SAMPLE_INCOMPLETE)
         encoded[w.count++] = special(CLP_SPECIAL_INCOMPLETE);
-    s->count = (uint16_t)w.count;
+    ret->frames = encoded;
+    ret->count = (uint16_t)w.count;
+}
+
+uint64_t clp_collect_hijack_stub(void)
+{
+    return walk_state.hijack_stub;
+}
+
+static void sample_of_walk(const struct clp_capture *c, uint64_t pass, struct clp_feed_sample *s)
+{
+    struct clp_walk_input in;
+    struct clp_collect_stack stack;
+    input_of(c, &in);
+    clp_collect_stack(&in, clp_capture_slot(c->slot), pass, &stack);
+    s->flags = (uint16_t)(stack.flags |
+                          (c->flags & CLP_CAPTURE_SEGV_BLOCKED ? CLP_SAMPLE_IN_EXCEPTION : 0));
+    s->hijacked = stack.hijacked;
+    s->count = stack.count;
 }
 
 /* The stack could not be copied: its leaf, under the reason. */
@@ -163,7 +185,8 @@ static void sample_of_leaf(const struct clp_capture *c, uint64_t *pass, enum clp
 
 static void take(const struct clp_capture *c, uint64_t pass, const struct clp_collect_sink *sink)
 {
-    struct clp_feed_sample s = {.time_ns = c->time_ns, .frames = encoded, .span = &c->span};
+    struct clp_feed_sample s = {
+        .kind = CLP_SAMPLE_CPU, .time_ns = c->time_ns, .frames = encoded, .span = &c->span};
     s.thread = clp_threads_account(c, &s.value_ns);
     if (!s.thread || s.value_ns == 0)
         return;

@@ -27,6 +27,17 @@ uint32_t clp_collect_drain(uint64_t pass, uint32_t max, const struct clp_collect
 /* The walk over one capture: frames leaf first, valid until the next one. */
 const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
                                               struct clp_walk_result *ret);
+/* The same walk over any stack, into a sample's frames and flags; valid until the next walk. */
+struct clp_collect_stack {
+    const uint64_t *frames; /* as the wire has them */
+    uint16_t count, flags;  /* CLP_SAMPLE_* */
+    bool hijacked;
+};
+void clp_collect_stack(const struct clp_walk_input *in, const struct clp_thread_slot *slot,
+                       uint64_t pass, struct clp_collect_stack *ret);
+/* The runtime's hijack stub where a walk has met it, else 0. */
+uint64_t clp_collect_hijack_stub(void);
+
 /* Throws away all that is captured: sampling has ended. */
 void clp_collect_discard(void);
 

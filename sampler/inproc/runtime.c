@@ -1,6 +1,7 @@
 #include "sampler/inproc/runtime.h"
 
 #include "sampler/inproc/bodies.h"
+#include "sampler/inproc/capture.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/code_events.h"
 #include "sampler/inproc/counted.h"
@@ -48,14 +49,16 @@ static _Atomic uint64_t asked_ns;
 static _Atomic bool awaits_first_method; /* loaded at start: the runtime is not up yet */
 static pid_t active_pid;                 /* a forked child inherits the state, but no thread */
 
+/* A forked child has the state, but not the library's thread: its locks may be held for ever. */
 bool clp_runtime_active(void)
 {
-    return atomic_load_explicit(&state, memory_order_acquire) == STATE_ACTIVE;
+    return atomic_load_explicit(&state, memory_order_acquire) == STATE_ACTIVE &&
+           !clp_capture_forked();
 }
 
 struct clr_info *clp_runtime_info(void)
 {
-    return atomic_load_explicit(&usable, memory_order_acquire);
+    return clp_capture_forked() ? NULL : atomic_load_explicit(&usable, memory_order_acquire);
 }
 
 static bool move(uint32_t from, uint32_t to)

@@ -11,6 +11,8 @@
 #include "sampler/inproc/capture.h"
 #include "wire/wire.h"
 
+#define CLP_THREAD_NAME_BYTES 320u /* 300 letters and some */
+
 struct clp_thread {
     uint32_t thread_id; /* wire number, never reused */
     uint32_t slot;      /* index in the slot table */
@@ -22,7 +24,8 @@ struct clp_thread {
     uint64_t moved_at_ns;  /* CLOCK_MONOTONIC when the clock last moved */
     uint32_t name_version; /* bumped when the name changes; readers re-send the THREAD record */
     bool alive;
-    char name[128]; /* UTF-8, cut on a character boundary; full managed name, else comm */
+    char name[CLP_THREAD_NAME_BYTES]; /* UTF-8, cut on a character boundary; full managed name, else
+                                         comm */
 };
 
 /* What a scan or an accounting step finds; implemented by the loop (readers.c), which turns it into

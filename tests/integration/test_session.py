@@ -474,7 +474,10 @@ class TestAgent(Case):
         process = self.agent(self.directory_upload())
         time.sleep(4.5)
         self.stop(process)
-        profiles = sorted(self.profiles(), key=lambda p: p.time_ns)
+        both = sorted(self.profiles(), key=lambda p: p.time_ns)
+        profiles = [p for p in both if p.sample_types == [("cpu", "nanoseconds")]]
+        walls = [p.time_ns for p in both if p.sample_types == [("wall", "nanoseconds")]]
+        self.assertEqual([p.time_ns for p in profiles], walls, "each window has both kinds")
         self.assertGreaterEqual(len(profiles), 4, self.text())
         for one, other in zip(profiles, profiles[1:]):
             self.assertLess(abs(one.time_ns + one.duration_ns - other.time_ns), 20e6)

@@ -177,6 +177,30 @@ class TestStress(Case):
         for truth in rounds.recorded:
             self.assertGreater(truth["started"], 100)
 
+    def test_waking(self):
+        """Threads that wake every 20 us at forty depths, while others come and go: a stack that was
+        read across a wake-up would be of two depths."""
+        rounds = self.run_rounds("waking", "--wakers", 4, "--churn", 500)
+        deeper, wake = "ClpTarget.WakingMode.Deeper", "ClpTarget.WakingMode.Wake"
+        waits = 0
+        for profile, truth in zip(rounds.profiles, rounds.recorded):
+            self.assertGreater(truth["wakes"], 1000)
+            for sample in profile.samples:
+                if not (sample.thread() or "").startswith("waker-") or \
+                        sample.labels.get("wait") != "sleep" or \
+                        not harness.contains(sample.stack, deeper):
+                    continue
+                waits += 1
+                frames = [f for f in sample.stack if f.startswith("ClpTarget.WakingMode.")]
+                depth = sum(f.startswith(deeper) for f in frames)
+                self.assertEqual([f.startswith(wake) for f in frames], [False] * depth + [True],
+                                 sample.stack)
+                self.assertLessEqual(depth, 40, sample.stack)
+                self.assertNotIn("[incomplete stack]", sample.stack)
+                self.assertNotIn("[unknown]", sample.stack)
+                self.assertTrue(harness.contains(sample.stack, "ClpTarget.Worker.Live"))
+        self.assertGreater(waits, 50, "hardly a stack of a sleeping waker was seen")
+
 
 if __name__ == "__main__":
     harness.main()

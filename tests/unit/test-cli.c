@@ -70,7 +70,7 @@ static void wrong_use_in_words(void **state)
         {"record -p 99999999999", "is no process id"},
         {"record -d 0", "is no duration"},
         {"record -d nan", "is no duration"},
-        {"record --types wall", "'wall' cannot be recorded"},
+        {"record --types walls", "'walls' cannot be recorded; this version records: cpu, wall"},
         {"record --split=1", "--split takes no value"},
         {"ps extra", "takes no argument 'extra'"},
     };

@@ -34,7 +34,8 @@ static void defaults(void **state)
     assert_string_equal(config.service_name, "auto");
     assert_int_equal(config.profile_period, 60 * CLP_NSEC_PER_SEC);
     assert_int_equal(config.profile_cpu_interval, 10 * CLP_NSEC_PER_MSEC);
-    assert_int_equal(config.profile_types, 1u << CLP_TYPE_CPU);
+    assert_int_equal(config.profile_types, 1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL);
+    assert_int_equal(config.profile_wall_budget, 5000);
     assert_int_equal(config.targets_include.count, 1);
     assert_int_equal(config.targets_exclude.count, 0);
     assert_int_equal(config.upload_count, 0);

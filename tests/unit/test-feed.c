@@ -132,9 +132,13 @@ static int teardown(void **state)
 
 static void sample(struct fixture *f, uint32_t thread, const uint64_t *frames, uint16_t count)
 {
-    struct clp_feed_sample s = {
-        .thread = &threads[thread], .value_ns = 10, .time_ns = 1, .count = count, .frames = frames};
-    clp_feed_stack(&f->feed, &s);
+    struct clp_feed_sample s = {.thread = &threads[thread],
+                                .kind = CLP_SAMPLE_CPU,
+                                .value_ns = 10,
+                                .time_ns = 1,
+                                .count = count,
+                                .frames = frames};
+    (void)clp_feed_stack(&f->feed, &s);
 }
 
 static void sample_in_span(struct fixture *f, uint32_t thread, const struct clp_span *span)
@@ -315,7 +319,7 @@ static void test_a_ring_that_fills_at_any_place(void **state)
     read_all(f);
     assert_int_equal(f->of_type[CLP_REC_MARK], 1);
     assert_int_equal(f->total_ns, samples * 10);
-    assert_int_equal(f->feed.waiting_ns, 0);
+    assert_int_equal(f->feed.waiting_ns[0], 0);
 }
 
 static void test_a_mark_waits_for_what_waits(void **state)
@@ -325,7 +329,7 @@ static void test_a_mark_waits_for_what_waits(void **state)
     fill_ring(f, 16);
     sample_of_body(f, 1, 1);
     sample_of_body(f, 2, 1);
-    assert_int_equal(f->feed.waiting_ns, 20);
+    assert_int_equal(f->feed.waiting_ns[0], 20);
     assert_false(clp_feed_mark(&f->feed, 9, 2));
     read_all(f);
     assert_int_equal(f->of_type[CLP_REC_MARK], 0);
@@ -345,22 +349,26 @@ static void test_a_slot_changes_hands_while_the_ring_is_full(void **state)
     sample_of_body(f, 1, 1);
     struct clp_thread next = threads[1];
     next.thread_id = 50;
-    struct clp_feed_sample s = {
-        .thread = &next, .value_ns = 3, .time_ns = 1, .count = 1, .frames = &(uint64_t){0}};
+    struct clp_feed_sample s = {.thread = &next,
+                                .kind = CLP_SAMPLE_CPU,
+                                .value_ns = 3,
+                                .time_ns = 1,
+                                .count = 1,
+                                .frames = &(uint64_t){0}};
     uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, 1, 1);
     s.frames = &frame;
-    clp_feed_stack(&f->feed, &s);
-    assert_int_equal(f->feed.waiting_ns, 13);
+    (void)clp_feed_stack(&f->feed, &s);
+    assert_int_equal(f->feed.waiting_ns[0], 13);
     read_all(f);
     assert_true(clp_feed_mark(&f->feed, 1, 2));
     read_all(f);
     assert_int_equal(f->total_ns, 13);
     /* With room the old one's time stays with it. */
     fill_ring(f, 16);
-    clp_feed_stack(&f->feed, &s);
+    (void)clp_feed_stack(&f->feed, &s);
     read_all(f);
     next.thread_id = 51;
-    clp_feed_stack(&f->feed, &s);
+    (void)clp_feed_stack(&f->feed, &s);
     read_all(f);
     assert_int_equal(f->by_thread[51], 3);
     assert_int_equal(f->total_ns, 19);
@@ -383,6 +391,72 @@ static void test_threads_without_a_slot(void **state)
     assert_int_equal(f->last_frame, clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_SHORT_LIVED, 0));
     assert_int_equal(f->feed.counters[CLP_CTR_SHORT_LIVED_CPU_NS], 97);
     assert_int_equal(f->feed.slot_high, 0);
+}
+
+static void wall_sample_of_body(struct fixture *f, uint32_t thread, uint32_t body)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, body, 1);
+    struct clp_feed_sample s = {.thread = &threads[thread],
+                                .kind = CLP_SAMPLE_WALL,
+                                .value_ns = 10,
+                                .value2 = 203,
+                                .time_ns = 1,
+                                .count = 1,
+                                .frames = &frame};
+    (void)clp_feed_stack(&f->feed, &s);
+}
+
+/* Waits and CPU time of one thread have last stacks of their own. */
+static void test_waits_have_their_own_last_stack(void **state)
+{
+    struct fixture *f = *state;
+    const uint64_t unknown = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_UNKNOWN_WAIT, 0);
+    sample_of_body(f, 0, 1);
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, 0, 5, 1);
+    read_all(f);
+    assert_int_equal(f->last_frame, unknown); /* a stack of kind CPU is none of kind WALL */
+    assert_int_equal(f->last_flags, CLP_SAMPLE_NO_STACK);
+    /* Time on the run queue goes where the thread ran. */
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 6, 1);
+    read_all(f);
+    assert_int_equal(f->last_count, 0);
+    assert_int_equal(f->last_flags, CLP_SAMPLE_CPU_WAIT);
+    /* Nothing is known of this one. */
+    clp_feed_wait(&f->feed, &threads[1], CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 7, 1);
+    read_all(f);
+    assert_int_equal(f->last_frame, unknown);
+    wall_sample_of_body(f, 0, 2);
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, 0, 8, 1);
+    read_all(f);
+    assert_int_equal(f->last_count, 0);
+    assert_int_equal(f->last_flags, 0);
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_FROZEN, 0, 9, 1);
+    read_all(f);
+    assert_int_equal(f->last_frame, clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_FROZEN, 0));
+    assert_int_equal(f->feed.counters[CLP_CTR_WALL_UNKNOWN_NS], 5 + 7);
+    assert_int_equal(f->feed.counters[CLP_CTR_WALL_WAIT_NS], 6 + 10 + 8 + 9);
+    assert_int_equal(f->feed.counters[CLP_CTR_SAMPLED_CPU_NS], 10);
+}
+
+/* What found the ring full comes out as what it was: neither kind carries the other's time. */
+static void test_kinds_wait_for_room_apart(void **state)
+{
+    struct fixture *f = *state;
+    sample_of_body(f, 1, 1);
+    wall_sample_of_body(f, 1, 1);
+    fill_ring(f, 16);
+    sample_of_body(f, 1, 1);
+    wall_sample_of_body(f, 1, 2);
+    clp_feed_wait(&f->feed, &threads[1], CLP_SPECIAL_NONE, 0, 7, 1);
+    assert_int_equal(f->feed.waiting_ns[0], 10);
+    assert_int_equal(f->feed.waiting_ns[1], 17);
+    read_all(f);
+    assert_true(clp_feed_mark(&f->feed, 1, 2));
+    read_all(f);
+    assert_int_equal(f->total_ns, 20 + 27);
+    assert_int_equal(f->feed.counters[CLP_CTR_SAMPLED_CPU_NS], 20);
+    assert_int_equal(f->feed.counters[CLP_CTR_WALL_WAIT_NS], 27);
+    assert_int_equal(f->feed.waiting_ns[0] + f->feed.waiting_ns[1], 0);
 }
 
 static void test_counters_begin_where_the_reader_joined(void **state)
@@ -475,6 +549,8 @@ int main(void)
         WITH_FEED(test_code_without_a_definition_is_unknown),
         WITH_FEED(test_a_new_name_is_told),
         WITH_FEED(test_time_for_the_last_stack),
+        WITH_FEED(test_waits_have_their_own_last_stack),
+        WITH_FEED(test_kinds_wait_for_room_apart),
         WITH_FEED(test_a_ring_that_fills_at_any_place),
         WITH_FEED(test_a_mark_waits_for_what_waits),
         WITH_FEED(test_a_slot_changes_hands_while_the_ring_is_full),

@@ -88,6 +88,20 @@ static void sample(uint32_t thread_id, int64_t value, uint16_t flags, uint16_t c
     clp_build_record(build, &r);
 }
 
+static void wait_for(uint32_t thread_id, int64_t value, uint16_t flags, int call, uint16_t count,
+                     const uint64_t *frames)
+{
+    struct clp_rec_sample rec = {.rec = {.count = count},
+                                 .value = value,
+                                 .value2 = call + 1,
+                                 .thread_id = thread_id,
+                                 .kind = CLP_SAMPLE_WALL,
+                                 .flags = flags};
+    struct clp_reader_record r = {.type = CLP_REC_SAMPLE,
+                                  .sample = {.rec = &rec, .frames = frames}};
+    clp_build_record(build, &r);
+}
+
 #define M(body_id, offset) clp_frame_make(CLP_FRAME_MANAGED, (body_id), (offset))
 #define FRAMES(...)                                                                                \
     CLP_ARRAY_LEN(((const uint64_t[]){__VA_ARGS__})), (const uint64_t[])                           \
@@ -482,6 +496,104 @@ static void span_labels_can_be_fewer(void **state)
     }
 }
 
+/* ---- wall ---- */
+
+static void renew(uint32_t types, bool leave_out_idle)
+{
+    struct clp_build_config c = {.root_fd = -1,
+                                 .pid = getpid(),
+                                 .ns_pid = getpid(),
+                                 .cpu_interval_ns = 10000000,
+                                 .types = types,
+                                 .leave_out_idle = leave_out_idle,
+                                 .symbols = symbols};
+    build = clp_build_free(build);
+    assert_int_equal(clp_build_new(&c, &build), 0);
+    image(1, CLP_IMAGE_MANAGED, "/app/app.dll");
+    method(1, "App.Work", "Run");
+    body(1, 1);
+    method(2, "System.Threading.Thread", "Sleep");
+    body(2, 2);
+    method(3, "System.Threading.LowLevelLifoSemaphore", "WaitForSignal");
+    body(3, 3);
+    thread(7, 70, CLP_THREAD_MANAGED, "w");
+}
+
+/* Wall and CPU of one sample, in the order of the profile's types. */
+static void expect_values(const struct clp_profile *p, uint32_t index, double wall, double cpu)
+{
+    assert_int_equal(p->value_count, 2);
+    assert_true(p->values[2 * (index + 1)] == wall);
+    assert_true(p->values[2 * (index + 1) + 1] == cpu);
+}
+
+static void labels_are(const struct clp_profile *p, uint32_t index, const char *want)
+{
+    char buf[512] = "";
+    add_labels(buf, p, clp_model_sample(p, index + 1)->labels);
+    assert_string_equal(buf, want);
+}
+
+static void running_is_a_part_of_living(void **state)
+{
+    (void)state;
+    renew(1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL, false);
+    sample(7, 30, 0, FRAMES(M(1, 0)));
+    wait_for(7, 50, 0, 202, FRAMES(M(2, 0), M(1, 0)));
+    wait_for(7, 5, 0, -1, 0, NULL);                   /* goes on: the same stack and word */
+    wait_for(7, 4, CLP_SAMPLE_CPU_WAIT, -1, 0, NULL); /* where it ran */
+    sample(7, 1, 0, 0, NULL);                         /* not where it waited */
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 3);
+    expect_values(p, 0, 31, 31);
+    labels_are(p, 0, " thread_id=70 thread_name=w");
+    expect_values(p, 1, 55, 0);
+    labels_are(p, 1, " thread_id=70 thread_name=w wait=sleep");
+    expect_values(p, 2, 4, 0);
+    labels_are(p, 2, " thread_id=70 thread_name=w wait=cpu-wait");
+    assert_int_equal(clp_model_sample(p, 3)->stack, clp_model_sample(p, 1)->stack);
+    clp_profile_free(p);
+    /* A wait that lasts into the next window. */
+    wait_for(7, 9, 0, -1, 0, NULL);
+    p = finish();
+    expect_values(p, 0, 9, 0);
+    labels_are(p, 0, " thread_id=70 thread_name=w wait=sleep");
+    clp_profile_free(p);
+}
+
+static void idle_can_be_left_out(void **state)
+{
+    (void)state;
+    renew(1u << CLP_TYPE_WALL, true);
+    wait_for(7, 50, 0, 202, FRAMES(M(3, 0)));
+    wait_for(7, 6, 0, -1, 0, NULL);
+    wait_for(7, 7, 0, 202, FRAMES(M(2, 0), M(1, 0)));
+    struct clp_profile *p = finish();
+    assert_int_equal(p->value_count, 1);
+    assert_int_equal(clp_profile_sample_count(p), 1);
+    assert_true(clp_profile_total(p, 0) == 7);
+    bool said = false;
+    for (uint32_t i = 0; i < p->comment_count; i++)
+        said |= strcmp(p->comments[i], "agent_idle_left_out=56 nanoseconds") == 0;
+    assert_true(said);
+    clp_profile_free(p);
+}
+
+static void waits_of_unknown_threads(void **state)
+{
+    (void)state;
+    renew(1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL, false);
+    wait_for(99, 5, 0, 202, 0, NULL);
+    wait_for(7, 6, CLP_SAMPLE_CPU_WAIT, -1, 0, NULL);
+    wait_for(7, 7, CLP_SAMPLE_NO_STACK, -1,
+             FRAMES(clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_FROZEN, 0)));
+    struct clp_profile *p = finish();
+    assert_true(clp_profile_total(p, 0) == 18);
+    assert_true(clp_profile_total(p, 1) == 0);
+    labels_are(p, 2, " thread_id=70 thread_name=w");
+    clp_profile_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -498,6 +610,9 @@ int main(void)
         T(endpoints_of_a_window_are_bounded),
         T(span_labels_can_be_fewer),
         T(a_renamed_thread_has_its_new_name),
+        T(running_is_a_part_of_living),
+        T(idle_can_be_left_out),
+        T(waits_of_unknown_threads),
         T(ceilings_hold),
         T(memory_may_fail_anywhere),
     };

@@ -145,6 +145,7 @@ static void sample_in_span(struct fixture *f, uint32_t thread, const struct clp_
 {
     uint64_t frame = clp_frame_make(CLP_FRAME_UNKNOWN, 0, 0);
     struct clp_feed_sample s = {.thread = &threads[thread],
+                                .kind = CLP_SAMPLE_CPU,
                                 .value_ns = 10,
                                 .time_ns = 1,
                                 .count = 1,

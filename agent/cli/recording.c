@@ -88,11 +88,24 @@ static void say_timers(const struct clp_session *s)
                 "the place of [no timer left]\n");
 }
 
+/* Why no sample tells its request; where it does, the labels say so themselves. */
+static void say_spans(const struct clp_recording *r, struct clp_profile *p, struct clp_target *t)
+{
+    const char *reason;
+    bool has = clp_session_has_spans(clp_target_session(t), &reason);
+    if (has || !*reason)
+        return;
+    (void)!clp_profile_comment(p, "spans=none: %s", reason);
+    if (r->terminal && !r->no_startup_hook)
+        fprintf(stderr, "\r\033[Kno labels of spans: %s\n", reason);
+}
+
 static void take_window(void *context, struct clp_target *t, const struct clp_window *w)
 {
     struct clp_recording *r = context;
     if (r->have_profile)
         return;
+    say_spans(r, w->profile, t);
     clp_recording_write(r, clp_target_process(t), w->profile);
     say_timers(clp_target_session(t));
 }
@@ -239,6 +252,7 @@ int clp_recording_prepare(struct clp_recording *r, const char *library,
         .settings = {.sample_kinds = clp_kinds_wire(r->types), .cpu_interval_ns = CPU_INTERVAL_NS},
         .types = r->types,
         .leave_out_idle = r->leave_out_idle,
+        .no_hook = r->no_startup_hook ? "--no-startup-hook was given" : NULL,
         .walltime = &r->walltime,
         .window = take_window,
         .context = r,

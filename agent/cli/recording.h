@@ -19,6 +19,7 @@ struct clp_recording {
     uint32_t types;    /* bit (1 << enum clp_profile_type) */
     bool leave_out_idle;
     bool split;
+    bool no_startup_hook;
     bool ends_with_target; /* its end is no surprise */
     int stop_fd;           /* readable: end early */
 

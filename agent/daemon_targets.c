@@ -48,6 +48,15 @@ static struct clp_settings settings_of(const struct clp_daemon *d)
     };
 }
 
+static_assert((int)CLP_CONFIG_SPANS_OFF == (int)CLP_SPANS_OFF, "one order");
+
+static const char *no_hook(const struct clp_config *c)
+{
+    if (!c->targets_startup_hook)
+        return "targets.startup_hook is false";
+    return c->profile_span_labels == CLP_CONFIG_SPANS_OFF ? "profile.span_labels is off" : NULL;
+}
+
 /* ---- new ones ------------------------------------------------------------------------------ */
 
 static void fail_member(struct clp_daemon *d, struct clp_member *m, const struct clp_fault *f,
@@ -77,6 +86,8 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
         .library = d->library,
         .symbols = d->symbols,
         .settings = settings_of(d),
+        .no_hook = no_hook(d->options.config),
+        .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .types = d->options.config->profile_types,
         .walltime = &d->walltime,
         .window = clp_daemon_take_window,

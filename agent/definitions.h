@@ -8,6 +8,7 @@
 #ifndef CLP_AGENT_DEFINITIONS_H
 #define CLP_AGENT_DEFINITIONS_H
 
+#include "agent/span_labels.h"
 #include "base/core/core.h"
 #include "agent/waits.h"
 #include "base/map.h"
@@ -48,7 +49,8 @@ struct clp_def_method {
 struct clp_def_last {
     uint32_t stack; /* id + 1 in the thread's window; 0: not made yet */
     enum clp_wait wait;
-    uint64_t *frames; /* raw, for the windows after */
+    struct clp_def_span span; /* span_id 0: none */
+    uint64_t *frames;         /* raw, for the windows after */
     uint32_t frame_count, frame_cap;
 };
 
@@ -59,6 +61,8 @@ struct clp_def_thread {
     uint64_t window;                 /* the last one with a sample */
     uint32_t labels[CLP_WAIT_COUNT]; /* id + 1 of its label sets; 0: not made yet */
     struct clp_def_last cpu, wall;
+    struct clp_def_span span;             /* of its samples that are in one */
+    uint32_t span_labels[CLP_WAIT_COUNT]; /* as `labels`, inside `span` */
 };
 
 struct clp_definitions {

@@ -20,6 +20,7 @@ struct clp_build {
     struct clp_build_config config;
     char *main_binary;
     struct clp_definitions defs;
+    struct clp_span_labels spans;
     uint64_t window; /* from 1 */
     uint64_t samples;
     unsigned share; /* of the ceilings, 1 part in this many */
@@ -234,14 +235,26 @@ static uint32_t stack_of(struct clp_build *b, const struct clp_def_thread *t,
 
 /* ---- samples ------------------------------------------------------------------------------- */
 
-static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, enum clp_wait wait)
+/* Where the id of a thread's label set is remembered, or NULL. */
+static uint32_t *remembered(struct clp_def_thread *t, enum clp_wait wait,
+                            const struct clp_def_span *span)
 {
-    struct clp_profile_label labels[3];
+    if (span->span_id == 0)
+        return &t->labels[wait];
+    return memcmp(span, &t->span, sizeof(*span)) == 0 ? &t->span_labels[wait] : NULL;
+}
+
+static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, enum clp_wait wait,
+                          const struct clp_def_span *span)
+{
+    struct clp_profile_label labels[3 + CLP_SPAN_LABELS_MAX];
+    struct clp_span_texts texts;
     size_t n = 0;
     if (!t)
         return CLP_PROFILE_NO_LABELS;
-    if (t->labels[wait])
-        return t->labels[wait] - 1;
+    uint32_t *known = remembered(t, wait, span);
+    if (known && *known)
+        return *known - 1;
     if (t->kind != CLP_THREAD_PROCESS) {
         labels[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
         if (*t->name)
@@ -249,8 +262,10 @@ static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, enum cl
     }
     if (wait)
         labels[n++] = (struct clp_profile_label){.key = "wait", .str = clp_wait_text(wait)};
+    n += clp_span_labels_of(&b->spans, span, &texts, labels + n);
     uint32_t id = clp_profile_labels(b->profile, labels, n);
-    t->labels[wait] = id + 1;
+    if (known)
+        *known = id + 1;
     return id;
 }
 
@@ -261,6 +276,7 @@ static void renew_thread(const struct clp_build *b, struct clp_def_thread *t)
         return;
     t->window = b->window;
     memset(t->labels, 0, sizeof(t->labels));
+    memset(t->span_labels, 0, sizeof(t->span_labels));
     t->cpu.stack = t->wall.stack = 0;
 }
 
@@ -278,6 +294,11 @@ static uint32_t last_stack(struct clp_build *b, const struct clp_def_thread *t,
     return l->stack - 1;
 }
 
+static struct clp_def_span span_of(const struct clp_def_thread *t, uint16_t flags)
+{
+    return t && (flags & CLP_SAMPLE_IN_SPAN) ? t->span : (struct clp_def_span){0};
+}
+
 static uint32_t special_stack(struct clp_build *b, uint32_t special)
 {
     uint32_t only = special_location(b, special);
@@ -288,6 +309,7 @@ static uint32_t special_stack(struct clp_build *b, uint32_t special)
 struct place {
     uint32_t stack;
     enum clp_wait wait;
+    struct clp_def_span span;
 };
 
 static struct place place_without_frames(struct clp_build *b, struct clp_def_thread *t,
@@ -301,7 +323,8 @@ static struct place place_without_frames(struct clp_build *b, struct clp_def_thr
     if (!l || !has_stack(l))
         return (struct place){
             .stack = special_stack(b, cpu ? CLP_SPECIAL_UNSAMPLED : CLP_SPECIAL_UNKNOWN_WAIT)};
-    return (struct place){.stack = last_stack(b, t, l), .wait = cpu_wait ? CLP_WAIT_CPU : l->wait};
+    return (struct place){
+        .stack = last_stack(b, t, l), .wait = cpu_wait ? CLP_WAIT_CPU : l->wait, .span = l->span};
 }
 
 /* The managed frames from the leaf on, as they are in metadata. */
@@ -335,11 +358,13 @@ static struct place place_of_frames(struct clp_build *b, struct clp_def_thread *
 {
     const struct clp_rec_sample *s = r->sample.rec;
     struct place p = {.stack = stack_of(b, t, r->sample.frames, s->rec.count),
-                      .wait = wait_of(b, t, r)};
+                      .wait = wait_of(b, t, r),
+                      .span = span_of(t, s->flags)};
     if (t && !(s->flags & CLP_SAMPLE_NO_STACK)) {
         struct clp_def_last *l = s->kind == CLP_SAMPLE_CPU ? &t->cpu : &t->wall;
         l->stack = p.stack + 1;
         l->wait = p.wait;
+        l->span = p.span;
         (void)!clp_def_last_keep(&b->defs, l, r->sample.frames, s->rec.count);
     }
     return p;
@@ -359,7 +384,7 @@ static void add_values(struct clp_build *b, const struct place *p, struct clp_de
         values[b->values[CLP_BUILD_CPU]] = (double)s->value;
     if (b->values[CLP_BUILD_WALL] >= 0)
         values[b->values[CLP_BUILD_WALL]] = (double)s->value;
-    clp_profile_add(b->profile, p->stack, labels_of(b, t, p->wait), values);
+    clp_profile_add(b->profile, p->stack, labels_of(b, t, p->wait, &p->span), values);
     b->samples++;
 }
 
@@ -377,10 +402,27 @@ static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
     add_values(b, &p, t, s);
 }
 
+static void take_span(struct clp_build *b, const struct clp_reader_record *r)
+{
+    const struct clp_rec_span *s = r->span.rec;
+    struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
+    clp_span_labels_record(&b->spans, r);
+    if (!t) {
+        b->unknown_ids++;
+        return;
+    }
+    t->span = (struct clp_def_span){s->trace_high, s->trace_low, s->span_id, s->local_root_span_id};
+    memset(t->span_labels, 0, sizeof(t->span_labels));
+}
+
 void clp_build_record(struct clp_build *b, const struct clp_reader_record *record)
 {
     if (record->type == CLP_REC_SAMPLE)
         add_sample(b, record);
+    else if (record->type == CLP_REC_SPAN)
+        take_span(b, record);
+    else if (record->type == CLP_REC_ENDPOINT || record->type == CLP_REC_ROOT)
+        clp_span_labels_record(&b->spans, record);
     else
         clp_definitions_add(&b->defs, record);
 }
@@ -454,7 +496,7 @@ static void begin_window(struct clp_build *b, struct clp_profile *profile)
 static bool is_state(enum clp_counter c)
 {
     return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
-           c == CLP_CTR_BODIES || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
+           c == CLP_CTR_BODIES || c == CLP_CTR_SPAN_HOOK || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
            c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
 }
 
@@ -512,6 +554,7 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     (void)!clp_profile_comment(b->profile, "clrpulse %s", CLP_VERSION);
     comment_counters(b, w);
     comment_own(b);
+    clp_span_labels_finish(&b->spans, b->profile);
     *ret = b->profile;
     begin_window(b, next);
     return 0;
@@ -539,6 +582,7 @@ int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
     b->share = 1;
     clp_map_init(&b->frames, FRAME_CACHE_MAX);
     clp_map_init(&b->functions, FRAME_CACHE_MAX);
+    clp_span_labels_init(&b->spans, config->spans);
     /* A tid can only be looked up where the target counts threads as we do. */
     clp_definitions_init(&b->defs, config->symbols, config->root_fd,
                          config->ns_pid == config->pid ? config->pid : 0,
@@ -561,6 +605,7 @@ struct clp_build *clp_build_free(struct clp_build *b)
     clp_map_done(&b->frames);
     clp_map_done(&b->functions);
     clp_definitions_done(&b->defs);
+    clp_span_labels_done(&b->spans);
     free(b->main_binary);
     free(b);
     return NULL;

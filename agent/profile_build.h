@@ -10,6 +10,7 @@
 #ifndef CLP_AGENT_PROFILE_BUILD_H
 #define CLP_AGENT_PROFILE_BUILD_H
 
+#include "agent/span_labels.h"
 #include "base/core/core.h"
 #include "config/value.h"
 #include "pprof/profile.h"
@@ -30,8 +31,9 @@ struct clp_build_config {
     int32_t ns_pid;           /* as the target does */
     const char *main_binary;  /* path of its executable, or NULL */
     uint64_t cpu_interval_ns; /* the period that profiles state */
-    uint32_t types;           /* bit (1 << enum clp_profile_type); 0: CPU alone */
-    bool leave_out_idle;      /* waits of idle threads are counted, and not shown */
+    enum clp_span_mode spans;
+    uint32_t types;      /* bit (1 << enum clp_profile_type); 0: CPU alone */
+    bool leave_out_idle; /* waits of idle threads are counted, and not shown */
 };
 
 /* Texts are copied. 0 or -ENOMEM. */

@@ -1,5 +1,6 @@
 #include "agent/session.h"
 
+#include "agent/hook.h"
 #include "agent/place.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -36,6 +37,7 @@ struct clp_session {
 
     struct clp_place place;
     struct clp_attach_data attach;
+    struct clp_hook hook;
     struct clp_ipc_request request;
     struct clp_ipc_call call;
     bool asked;     /* the call is open */
@@ -369,6 +371,25 @@ static void take_recount(struct clp_session *s, uint64_t now_ns)
     }
 }
 
+/* When the library serves the ring: before, it could not be found by the hook, nor tell that
+ * another session has brought it. */
+static void step_hook(struct clp_session *s, uint64_t now_ns)
+{
+    bool runs = clp_reader_counter(s->reader, CLP_CTR_SPAN_HOOK) != 0;
+    if (s->hook.state == CLP_HOOK_NEW && clp_reader_heartbeat_ns(s->reader) != 0) {
+        if (runs)
+            s->hook.state = CLP_HOOK_RUNS;
+        else if (s->announced) /* in its environment, as the library was */
+            clp_hook_expect(&s->hook, now_ns);
+        else
+            clp_hook_send(&s->hook, &s->target, s->config.library);
+    }
+    bool was_off = s->hook.state == CLP_HOOK_OFF;
+    clp_hook_step(&s->hook, now_ns, runs);
+    if (s->hook.state == CLP_HOOK_OFF && !was_off)
+        clp_log_debug("process %d: no spans: %s", s->target.pid, s->hook.reason);
+}
+
 static void step_closed(struct clp_session *s, uint64_t now_ns)
 {
     if (has_exited(s))
@@ -382,6 +403,7 @@ static void step_live(struct clp_session *s, uint64_t now_ns)
     alignas(8) uint8_t buf[MESSAGE_MAX_BYTES];
     if (s->asked)
         finish_call(s, now_ns);
+    step_hook(s, now_ns);
     if (s->peer_fd < 0) {
         step_closed(s, now_ns);
         return;
@@ -517,6 +539,7 @@ static struct clp_session *new_session(const struct clp_session_config *config)
     s->attach_until_ns = clp_clock_monotonic_ns() + s->config.attach_ns;
     s->peer_fd = s->process_fd = -1;
     s->target.root_fd = s->target.temp_fd = -1;
+    clp_hook_init(&s->hook, config->no_hook);
     s->place = (struct clp_place){
         .listen_fd = -1, .meet = {.parent_fd = -1, .fd = -1}, .copy = {.parent_fd = -1, .fd = -1}};
     return s;
@@ -590,6 +613,7 @@ struct clp_session *clp_session_free(struct clp_session *s)
     if (!s)
         return NULL;
     close_attach(s);
+    clp_hook_done(&s->hook);
     clp_cleanup_fd(&s->peer_fd);
     clp_cleanup_fd(&s->process_fd);
     clp_dotnet_done(&s->target);
@@ -609,6 +633,9 @@ size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret)
         return 0;
     if (s->asked)
         ret[n++] = (struct pollfd){.fd = s->call.fd, .events = clp_ipc_call_events(&s->call)};
+    if (s->hook.state == CLP_HOOK_ASKED)
+        ret[n++] =
+            (struct pollfd){.fd = s->hook.call.fd, .events = clp_ipc_call_events(&s->hook.call)};
     if (s->peer_fd >= 0)
         ret[n++] = (struct pollfd){.fd = s->peer_fd, .events = POLLIN};
     else if (s->place.listen_fd >= 0)
@@ -616,6 +643,12 @@ size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret)
     if (s->process_fd >= 0)
         ret[n++] = (struct pollfd){.fd = s->process_fd, .events = POLLIN};
     return n;
+}
+
+bool clp_session_has_spans(const struct clp_session *s, const char **ret_reason)
+{
+    *ret_reason = s->hook.reason;
+    return s->hook.state == CLP_HOOK_RUNS;
 }
 
 enum clp_session_state clp_session_state(const struct clp_session *s)

@@ -18,13 +18,16 @@
 #define CLP_SESSION_ATTACH_NS (10 * CLP_NSEC_PER_SEC) /* from start to the library's HELLO */
 #define CLP_SESSION_RING_BYTES (1u << 20)
 #define CLP_SESSION_DRAIN_NS (100 * CLP_NSEC_PER_MSEC) /* how often to drain */
-#define CLP_SESSION_FDS 4u
+#define CLP_SESSION_FDS 5u
 
 struct clp_session;
 
 struct clp_session_config {
     const char *library; /* our libclrpulse.so, absolute, without symlinks */
     struct clp_settings settings;
+    /* Why there is no start-up hook; NULL: send it, or for a session that is announced, expect it:
+     * the caller has it in the program's environment. Copied. */
+    const char *no_hook;
     uint32_t ring_bytes; /* 0: CLP_SESSION_RING_BYTES */
     uint64_t attach_ns;  /* 0: CLP_SESSION_ATTACH_NS */
     /* Each record in its order, MARK included; during clp_session_step and clp_session_drain. */
@@ -88,6 +91,9 @@ uint64_t clp_session_kept_seq(const struct clp_session *s);
 void clp_session_leave_seq(struct clp_session *s, uint64_t next);
 /* New settings for the library. 0, or -errno when it cannot be told now. */
 int clp_session_set(struct clp_session *s, const struct clp_settings *settings) CLP_MUST_USE;
+/* Whether the target's spans are followed; else *ret_reason says why not, "" while that is being
+ * arranged. */
+bool clp_session_has_spans(const struct clp_session *s, const char **ret_reason);
 const char *clp_session_library_version(const struct clp_session *s); /* "" before HELLO */
 /* The target's root for reading its images; the session's. */
 int clp_session_root_fd(const struct clp_session *s);

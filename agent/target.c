@@ -121,6 +121,7 @@ static int make_builder(struct clp_target *t)
         .ns_pid = process->ns_pid,
         .main_binary = n > 0 ? exe : NULL,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
+        .spans = t->config.spans,
         .types = t->config.types,
         .leave_out_idle = t->config.leave_out_idle,
     };
@@ -137,6 +138,7 @@ static struct clp_target *new_target(const struct clp_target_config *config,
     t->config = *config;
     *ret = (struct clp_session_config){.library = config->library,
                                        .settings = config->settings,
+                                       .no_hook = config->no_hook,
                                        .record = take_record,
                                        .context = t};
     return t;

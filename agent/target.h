@@ -32,6 +32,8 @@ struct clp_target_config {
     const char *library;
     struct clp_symbols *symbols;
     struct clp_settings settings;
+    const char *no_hook; /* as in session.h */
+    enum clp_span_mode spans;
     uint32_t types; /* bit (1 << enum clp_profile_type) */
     bool leave_out_idle;
     const struct clp_walltime *walltime; /* the owner's; it outlives the target */

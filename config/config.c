@@ -173,6 +173,27 @@ static int set_types(uint32_t *to, const char *value, struct clp_config_error *e
                   clp_profile_type_list());
 }
 
+static int set_switch(bool *to, const struct clp_config_key *k, const char *value,
+                      struct clp_config_error *e)
+{
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+        return refuse(e, "%s.%s is true or false, not '%.40s'", k->section, k->key, value);
+    *to = value[0] == 't';
+    return 0;
+}
+
+static int set_spans(enum clp_config_spans *to, const char *value, struct clp_config_error *e)
+{
+    static const char *const names[] = {"full", "root", "off"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(names); i++) {
+        if (strcmp(value, names[i]) != 0)
+            continue;
+        *to = (enum clp_config_spans)i;
+        return 0;
+    }
+    return refuse(e, "'%.40s' is no choice of span labels; they are full, root and off", value);
+}
+
 static int set_level(enum clp_log_level *to, const char *value, struct clp_config_error *e)
 {
     if (clp_log_parse_level(value, to) < 0)
@@ -207,6 +228,10 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
         return set_tags(to, value, e);
     case CLP_CONFIG_TYPES:
         return set_types(to, value, e);
+    case CLP_CONFIG_SWITCH:
+        return set_switch(to, k, value, e);
+    case CLP_CONFIG_SPANS:
+        return set_spans(to, value, e);
     case CLP_CONFIG_LEVEL:
         return set_level(to, value, e);
     case CLP_CONFIG_FORMAT:

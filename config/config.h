@@ -16,6 +16,8 @@
 #define CLP_CONFIG_ERROR_BYTES 512u
 #define CLP_CONFIG_DEFAULT_PATH "/etc/clrpulse/clrpulse.yaml"
 
+/* In the order of enum clp_span_mode (agent/span_labels.h). */
+enum clp_config_spans { CLP_CONFIG_SPANS_FULL, CLP_CONFIG_SPANS_ROOT, CLP_CONFIG_SPANS_OFF };
 enum clp_config_log_format { CLP_CONFIG_LOG_TEXT, CLP_CONFIG_LOG_JSON };
 
 #define CLP_CONFIG_UPLOAD_C_TEXT char *
@@ -41,6 +43,8 @@ struct clp_config_upload {
 #define CLP_CONFIG_C_LIST struct clp_list
 #define CLP_CONFIG_C_TAGS struct clp_list
 #define CLP_CONFIG_C_TYPES uint32_t
+#define CLP_CONFIG_C_SWITCH bool
+#define CLP_CONFIG_C_SPANS enum clp_config_spans
 #define CLP_CONFIG_C_LEVEL enum clp_log_level
 #define CLP_CONFIG_C_FORMAT enum clp_config_log_format
 
@@ -88,6 +92,8 @@ enum clp_config_kind {
     CLP_CONFIG_LIST,
     CLP_CONFIG_TAGS,
     CLP_CONFIG_TYPES,
+    CLP_CONFIG_SWITCH,
+    CLP_CONFIG_SPANS,
     CLP_CONFIG_LEVEL,
     CLP_CONFIG_FORMAT,
 };

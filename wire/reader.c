@@ -240,6 +240,37 @@ static int check_mark(struct clp_reader *r, struct clp_reader_record *ret)
     return 1;
 }
 
+static int check_span(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_span *rec = &r->record.span;
+    if (rec->rec.size != sizeof(*rec) || rec->thread_id == 0 || rec->span_id == 0 ||
+        (rec->trace_high | rec->trace_low) == 0)
+        return bad(r, "malformed span");
+    ret->span.rec = rec;
+    return 1;
+}
+
+static int check_endpoint(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_endpoint *rec = &r->record.endpoint;
+    if (rec->rec.size < sizeof(*rec) || rec->endpoint <= CLP_ENDPOINT_OTHER || rec->name_len == 0 ||
+        rec->name_len > CLP_ENDPOINT_NAME_MAX_BYTES)
+        return bad(r, "malformed endpoint");
+    struct tail t = tail_after(r, sizeof(*rec));
+    ret->endpoint.rec = rec;
+    ret->endpoint.name = take_text(r, &t, rec->name_len);
+    return ret->endpoint.name ? 1 : bad(r, "an endpoint's name exceeds its record");
+}
+
+static int check_root(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_root *rec = &r->record.root;
+    if (rec->rec.size != sizeof(*rec) || rec->local_root_span_id == 0 || rec->endpoint == 0)
+        return bad(r, "malformed root");
+    ret->root.rec = rec;
+    return 1;
+}
+
 static int check_record(struct clp_reader *r, uint16_t type, struct clp_reader_record *ret)
 {
     ret->type = type;
@@ -257,6 +288,12 @@ static int check_record(struct clp_reader *r, uint16_t type, struct clp_reader_r
         return check_sample(r, ret);
     case CLP_REC_MARK:
         return check_mark(r, ret);
+    case CLP_REC_SPAN:
+        return check_span(r, ret);
+    case CLP_REC_ENDPOINT:
+        return check_endpoint(r, ret);
+    case CLP_REC_ROOT:
+        return check_root(r, ret);
     default:
         return bad(r, "unknown record type");
     }

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 3u
+#define CLP_WIRE_VERSION 4u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -85,7 +85,10 @@ enum clp_rec_type {
     CLP_REC_BODY = 4,   /* one piece of compiled code of a method */
     CLP_REC_THREAD = 5, /* a thread, or its new name: the later one wins */
     CLP_REC_SAMPLE = 6,
-    CLP_REC_MARK = 7, /* answer to CLP_MSG_FLUSH: all that happened before it is in the ring */
+    CLP_REC_MARK = 7,      /* answer to CLP_MSG_FLUSH: all that happened before it is in the ring */
+    CLP_REC_SPAN = 10,     /* the span of a thread's samples from here on */
+    CLP_REC_ENDPOINT = 11, /* the name of an endpoint; before its first use */
+    CLP_REC_ROOT = 12, /* a local root has ended: its endpoint for good, also for samples before */
     CLP_REC_TYPE_COUNT
 };
 
@@ -207,7 +210,8 @@ enum {
     CLP_SAMPLE_NO_STACK = 1 << 3,     /* time that is known without a stack; frames say why */
     CLP_SAMPLE_INCOMPLETE = 1 << 4,   /* the walk ended before a thread's root */
     CLP_SAMPLE_CPU_WAIT = 1 << 5,     /* WALL: could have run, and got no CPU */
-    CLP_SAMPLE_FLAGS_ALL = (1 << 6) - 1,
+    CLP_SAMPLE_IN_SPAN = 1 << 6,      /* inside the span of the thread's last SPAN record */
+    CLP_SAMPLE_FLAGS_ALL = (1 << 7) - 1,
 };
 
 struct clp_rec_sample {
@@ -229,6 +233,39 @@ struct clp_rec_mark {
 };
 static_assert(sizeof(struct clp_rec_mark) == 24, "drawn in docs/wire.md");
 
+/* Holds for the thread's samples with the flag IN_SPAN that follow in this ring, until the next
+ * SPAN of that thread. Ids are the numbers that their hexadecimal texts write; never 0, but for the
+ * local root of a span whose root is not known. */
+struct clp_rec_span {
+    struct clp_rec rec;
+    uint32_t thread_id;
+    uint32_t endpoint; /* defined before, as known when the samples were taken; 0 = not known */
+    uint64_t trace_high, trace_low;
+    uint64_t span_id;
+    uint64_t local_root_span_id;
+};
+static_assert(sizeof(struct clp_rec_span) == 48, "drawn in docs/wire.md");
+
+#define CLP_ENDPOINT_OTHER 1u /* [other]: needs no definition */
+#define CLP_ENDPOINT_NAME_MAX_BYTES 200u
+
+struct clp_rec_endpoint {
+    struct clp_rec rec;
+    uint32_t endpoint; /* from 2; never used again for another name */
+    uint16_t name_len; /* from 1 to CLP_ENDPOINT_NAME_MAX_BYTES */
+    uint16_t reserved;
+    /* name */
+};
+static_assert(sizeof(struct clp_rec_endpoint) == 16, "drawn in docs/wire.md");
+
+struct clp_rec_root {
+    struct clp_rec rec;
+    uint64_t local_root_span_id; /* not 0 */
+    uint32_t endpoint;           /* defined before */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct clp_rec_root) == 24, "drawn in docs/wire.md");
+
 /* Storage for any record, aligned as the ring is. */
 union clp_rec_any {
     struct clp_rec rec;
@@ -238,6 +275,9 @@ union clp_rec_any {
     struct clp_rec_thread thread;
     struct clp_rec_sample sample;
     struct clp_rec_mark mark;
+    struct clp_rec_span span;
+    struct clp_rec_endpoint endpoint;
+    struct clp_rec_root root;
     uint64_t words[CLP_WIRE_RECORD_MAX_BYTES / 8];
     uint8_t bytes[CLP_WIRE_RECORD_MAX_BYTES];
 };

@@ -26,6 +26,7 @@ int clp_stop_signals(void)
 {
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error with a sentence, too */
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);

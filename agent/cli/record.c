@@ -80,6 +80,7 @@ int clp_command_record(const struct clp_cli *cli)
         .whole_ns = cli->duration_ns ? cli->duration_ns : DURATION_NS,
         .types = cli->types ? cli->types : CLP_RECORDING_TYPES,
         .split = cli->split,
+        .no_startup_hook = cli->no_startup_hook,
         .pid = cli->pid,
         .terminal = isatty(STDERR_FILENO),
     };

@@ -31,15 +31,16 @@ static void write_encoded(struct clp_recording *r, const char *path, int encoded
 {
     int error = encoded_error;
     if (error == 0) {
-        error = clp_file_write(path, e->data, e->len, 0644);
+        error = r->to_stdout ? clp_file_write_fd(STDOUT_FILENO, e->data, e->len)
+                             : clp_file_write(path, e->data, e->len, 0644);
         clp_encoded_done(e);
     }
     if (error < 0)
         (void)clp_fault_set(&r->write_fault, error == -EACCES ? -EIO : error, "cannot write %s: %s",
                             path, strerror(-error));
     else if (r->terminal)
-        fprintf(stderr, "wrote %s: %llu samples, %.2f s of CPU, %.2f s of wall time\n", path,
-                (unsigned long long)r->samples, r->cpu_ns / 1e9, r->wall_ns / 1e9);
+        fprintf(stderr, "wrote %s: %llu different samples, %.2f s of CPU, %.2f s of wall time\n",
+                path, (unsigned long long)r->samples, r->cpu_ns / 1e9, r->wall_ns / 1e9);
 }
 
 static void write_split(struct clp_recording *r, const struct clp_profile *p)
@@ -77,29 +78,66 @@ void clp_recording_write(struct clp_recording *r, const struct clp_dotnet *proce
     write_encoded(r, r->path, error, &e);
 }
 
+/* What nobody would look for in the profile's comments. */
+static void say_timers(const struct clp_session *s)
+{
+    if (clp_session_counter(s, CLP_CTR_DROP_TIMER_QUOTA))
+        fprintf(stderr,
+                "clrpulse: threads were left without a timer, because the signal quota of the "
+                "process's user is used up; raise RLIMIT_SIGPENDING (ulimit -i) to get stacks in "
+                "the place of [no timer left]\n");
+}
+
+/* Why no sample tells its request; where it does, the labels say so themselves. */
+static void say_spans(const struct clp_recording *r, struct clp_profile *p, struct clp_target *t)
+{
+    const char *reason;
+    bool has = clp_session_has_spans(clp_target_session(t), &reason);
+    if (has || !*reason)
+        return;
+    (void)!clp_profile_comment(p, "spans=none: %s", reason);
+    if (r->terminal && !r->no_startup_hook)
+        fprintf(stderr, "\r\033[Kno labels of spans: %s\n", reason);
+}
+
 static void take_window(void *context, struct clp_target *t, const struct clp_window *w)
 {
     struct clp_recording *r = context;
-    if (!r->have_profile)
-        clp_recording_write(r, clp_target_process(t), w->profile);
+    if (r->have_profile)
+        return;
+    say_spans(r, w->profile, t);
+    clp_recording_write(r, clp_target_process(t), w->profile);
+    say_timers(clp_target_session(t));
 }
 
 int clp_recording_check_path(struct clp_recording *r, struct clp_fault *f)
 {
     char dir[CLP_RECORDING_PATH_BYTES], stamp[CLP_CLOCK_UTC_BYTES];
     struct stat st;
+    r->to_stdout = r->output && strcmp(r->output, "-") == 0;
+    if (r->to_stdout && r->split)
+        return clp_fault_set(f, -EINVAL, "--split makes several files; give -o a name, not -");
+    if (r->to_stdout && isatty(STDOUT_FILENO))
+        return clp_fault_set(f, -EINVAL, "a profile is no text; send standard output to a file");
     int n = r->output ? snprintf(r->path, sizeof(r->path), "%s", r->output)
                       : snprintf(r->path, sizeof(r->path), "clrpulse-%d-%s.pb.gz", r->pid,
                                  clp_clock_utc_compact(clp_clock_realtime_ns(), stamp));
     if (n < 0 || n >= CLP_RECORDING_PATH_BYTES - 64)
         return clp_fault_set(f, -ENAMETOOLONG, "the path of the file is too long");
+    if (r->to_stdout)
+        return 0;
+    if (stat(r->path, &st) == 0 && S_ISDIR(st.st_mode))
+        return clp_fault_set(f, -EISDIR, "%s is a directory; give the name of a file", r->path);
+    if (stat(r->path, &st) == 0 && !S_ISREG(st.st_mode)) { /* written into, not replaced */
+        if (access(r->path, W_OK) < 0)
+            return clp_fault_set(f, -EIO, "cannot write into %s: %s", r->path, strerror(errno));
+        return 0;
+    }
     snprintf(dir, sizeof(dir), "%s", r->path);
     char *slash = strrchr(dir, '/');
     if (slash)
         slash[slash == dir ? 1 : 0] = '\0';
     const char *where = slash ? dir : ".";
-    if (stat(r->path, &st) == 0 && S_ISDIR(st.st_mode))
-        return clp_fault_set(f, -EISDIR, "%s is a directory; give the name of a file", r->path);
     if (access(where, W_OK | X_OK) < 0)
         return clp_fault_set(f, -EIO, "cannot write into %s: %s", where, strerror(errno));
     return 0;
@@ -196,10 +234,9 @@ int clp_recording_run(struct clp_recording *r, struct clp_fault *f)
     if (s == CLP_SESSION_ENDED && !f->error && !r->have_profile)
         return clp_fault_set(f, -ESRCH, "process %d ended before the recording began", pid_of(r));
     if (s == CLP_SESSION_ENDED && !f->error && !r->ends_with_target)
-        fprintf(stderr,
-                "clrpulse: %s during the recording; what was taken until then is in the "
-                "file\n",
-                f->text);
+        fprintf(stderr, "clrpulse: %s during the recording; %s\n", f->text,
+                r->samples ? "what was taken until then is in the file"
+                           : "no sample had come by then, so the file holds none");
     return f->error;
 }
 
@@ -215,6 +252,7 @@ int clp_recording_prepare(struct clp_recording *r, const char *library,
         .settings = {.sample_kinds = clp_kinds_wire(r->types), .cpu_interval_ns = CPU_INTERVAL_NS},
         .types = r->types,
         .leave_out_idle = r->leave_out_idle,
+        .no_hook = r->no_startup_hook ? "--no-startup-hook was given" : NULL,
         .walltime = &r->walltime,
         .window = take_window,
         .context = r,

@@ -13,11 +13,13 @@
 
 struct clp_recording {
     /* The caller's wishes. */
-    const char *output; /* NULL: a name from pid and time */
-    uint64_t whole_ns;  /* UINT64_MAX: until the target ends */
-    uint32_t types;     /* bit (1 << enum clp_profile_type) */
+    const char *output; /* NULL: a name from pid and time; "-": standard output */
+    bool to_stdout;
+    uint64_t whole_ns; /* UINT64_MAX: until the target ends */
+    uint32_t types;    /* bit (1 << enum clp_profile_type) */
     bool leave_out_idle;
     bool split;
+    bool no_startup_hook;
     bool ends_with_target; /* its end is no surprise */
     int stop_fd;           /* readable: end early */
 

@@ -3,6 +3,7 @@
 #include "agent/cli/cli.h"
 
 #include "agent/cli/recording.h"
+#include "agent/hook.h"
 #include "agent/library.h"
 #include "base/cleanup.h"
 #include "base/strbuf.h"
@@ -29,7 +30,9 @@ struct run {
     const struct clp_cli *cli;
     char announcement[CLP_ANNOUNCEMENT_BYTES];
     char *library;
-    sigset_t mask; /* what was blocked before */
+    char hooks[ENVIRONMENT_MAX_BYTES]; /* DOTNET_STARTUP_HOOKS; "": as it is */
+    char no_hook[256];                 /* why it is as it is */
+    sigset_t mask;                     /* what was blocked before */
     pid_t child;
     int go_fd;    /* the child starts its command when this says so */
     int error_fd; /* the errno of an exec that failed; else its end */
@@ -93,6 +96,8 @@ static int set_environment(const struct run *r)
         setenv("CORECLR_NOTIFICATION_PROFILERS", clp_strbuf_text(&b), 1) < 0 ||
         setenv("CLRPULSE_ATTACH", r->announcement, 1) < 0)
         return -ENOMEM;
+    if (*r->hooks && setenv("DOTNET_STARTUP_HOOKS", r->hooks, 1) < 0)
+        return -ENOMEM;
     return 0;
 }
 
@@ -152,6 +157,19 @@ static int let_it_start(struct run *r, struct clp_fault *f)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
+/* Without the hook the command is recorded all the same. */
+static void prepare_hook(struct run *r, struct clp_target_config *c)
+{
+    if (c->no_hook)
+        return;
+    int e = clp_hook_environment(r->library, getenv("DOTNET_STARTUP_HOOKS"), r->hooks,
+                                 sizeof(r->hooks), r->no_hook, sizeof(r->no_hook));
+    if (e == 0)
+        return;
+    r->hooks[0] = '\0';
+    c->no_hook = r->no_hook;
+}
+
 static int prepare(struct run *r, struct clp_fault *f)
 {
     struct clp_target_config c;
@@ -161,6 +179,8 @@ static int prepare(struct run *r, struct clp_fault *f)
     int e = clp_library_find(&r->library, f);
     if (e == 0)
         e = clp_recording_prepare(&r->recording, r->library, &c, f);
+    if (e == 0)
+        prepare_hook(r, &c);
     if (e == 0)
         e = clp_target_announce(&c, &r->recording.target, r->announcement, f);
     if (e < 0)
@@ -233,6 +253,7 @@ int clp_command_run(const struct clp_cli *cli)
                       .whole_ns = cli->run_duration_ns ? cli->run_duration_ns : UINT64_MAX,
                       .types = cli->run_types ? cli->run_types : CLP_RECORDING_TYPES,
                       .split = cli->run_split,
+                      .no_startup_hook = cli->run_no_startup_hook,
                       .stop_fd = -1,
                       .ends_with_target = true,
                       .at_step = take_signals},

@@ -24,6 +24,7 @@ enum {
     PROCESS_RESUME = 0x01,
     PROCESS_INFO_2 = 0x04,
     PROCESS_INFO_3 = 0x08,
+    PROCESS_STARTUP_HOOK = 0x07,
     SERVER_OK = 0x00,
     SERVER_ERROR = 0xff,
 };
@@ -143,6 +144,24 @@ int clp_ipc_encode_attach(struct clp_ipc_request *ret, uint32_t timeout_ms,
     }
     put_u32(ret, (uint32_t)data_len);
     put(ret, data, data_len);
+    finish(ret);
+    return 0;
+}
+
+int clp_ipc_encode_startup_hook(struct clp_ipc_request *ret, const char *path)
+{
+    size_t path_len = strnlen(path, CLP_IPC_PATH_MAX_BYTES);
+    ret->len = 0;
+    if (path_len == 0)
+        return -EINVAL;
+    if (path_len == CLP_IPC_PATH_MAX_BYTES)
+        return -EMSGSIZE;
+    begin(ret, SET_PROCESS, PROCESS_STARTUP_HOOK);
+    int r = put_string(ret, path);
+    if (r < 0) {
+        ret->len = 0;
+        return r;
+    }
     finish(ret);
     return 0;
 }

@@ -40,6 +40,11 @@ int clp_ipc_encode_attach(struct clp_ipc_request *ret, uint32_t timeout_ms,
                           const uint8_t guid[CLP_GUID_BYTES], const char *path, const void *data,
                           size_t data_len) CLP_MUST_USE;
 
+/* Loads the assembly at `path`, as the target sees it, and runs its StartupHook (.NET 8). On .NET 9
+ * and 10 a file that is not there, or not the right one, ends the target: agent/hook.h. -EINVAL,
+ * -EMSGSIZE as above. */
+int clp_ipc_encode_startup_hook(struct clp_ipc_request *ret, const char *path) CLP_MUST_USE;
+
 #define CLP_IPC_PROVIDERS_MAX 32u
 #define CLP_IPC_EVENT_IDS_MAX 64u /* of one provider's filter */
 #define CLP_IPC_LEVEL_MAX 5u

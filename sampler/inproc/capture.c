@@ -145,6 +145,16 @@ static inline void copy_hijack_pair(struct clp_capture *c, const struct clp_thre
     c->hijacked_slot = pair[1];
 }
 
+/* Forty bytes, whole at any moment: the other copy is the one that may be half written. */
+static inline void copy_span(struct clp_capture *c, const struct clp_thread_slot *slot)
+{
+    clp_span_read_own(atomic_load_explicit(&slot->span, memory_order_acquire), &c->span);
+    uint64_t root = c->span.local_root_span_id;
+    if (root)
+        atomic_store_explicit(&clp_capture_state.roots_seen[clp_span_root_place(root)], root,
+                              memory_order_relaxed);
+}
+
 /* Not memcpy: that is a call through the PLT, which may bind lazily under the loader's lock. */
 static inline void copy_stack(uint8_t *to, uint64_t from, uint64_t n)
 {
@@ -186,6 +196,7 @@ static inline void store(struct clp_thread_slot *slot, uint64_t tag, const sigin
     c->generation = (uint32_t)tag;
     copy_registers(c, uc);
     copy_hijack_pair(c, slot);
+    copy_span(c, slot);
     c->stack_high = high ? high : fs_base();
     c->flags = flags;
     c->overrun = info->si_code == SI_TIMER ? (uint32_t)info->si_overrun : 0;

@@ -185,7 +185,8 @@ static void sample_of_leaf(const struct clp_capture *c, uint64_t *pass, enum clp
 
 static void take(const struct clp_capture *c, uint64_t pass, const struct clp_collect_sink *sink)
 {
-    struct clp_feed_sample s = {.kind = CLP_SAMPLE_CPU, .time_ns = c->time_ns, .frames = encoded};
+    struct clp_feed_sample s = {
+        .kind = CLP_SAMPLE_CPU, .time_ns = c->time_ns, .frames = encoded, .span = &c->span};
     s.thread = clp_threads_account(c, &s.value_ns);
     if (!s.thread || s.value_ns == 0)
         return;

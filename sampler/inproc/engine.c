@@ -10,6 +10,7 @@
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/links.h"
 #include "sampler/inproc/probe.h"
+#include "sampler/inproc/spans.h"
 #include "sampler/inproc/threads.h"
 #include "sampler/inproc/wall.h"
 
@@ -112,7 +113,7 @@ static const struct clp_wall_sink wall_sink = {.stack = wall_stack_to_all, .wait
 static size_t library_bytes(void)
 {
     size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes() +
-               clp_wall_bytes();
+               clp_wall_bytes() + clp_spans_bytes();
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
             n += clp_feed_bytes(&clp_links_at(i)->feed);
@@ -128,7 +129,8 @@ static void totals(struct clp_feed_totals *ret)
         .capture_full = clp_capture_lost_full(),
         .capture_reentered = clp_capture_lost_reentry(),
         .timer_quota = clp_threads_quota_refused(),
-        .table_full = clp_threads_table_refused() + clp_bodies_refused() + clp_images_refused(),
+        .table_full = clp_threads_table_refused() + clp_bodies_refused() + clp_images_refused() +
+                      clp_spans_refused(),
         .slowdowns = E.budget.slowdowns,
         .wall_stacks = wall.stacks,
         .wall_moved = wall.moved,
@@ -139,6 +141,7 @@ static void totals(struct clp_feed_totals *ret)
         .bodies = clp_bodies_known(),
         .library_bytes = library_bytes(),
         .interval_ns = E.interval_ns,
+        .span_hook = clp_spans_hook_runs(),
     };
 }
 
@@ -155,10 +158,22 @@ static void publish(void)
 
 /* ---- accounting ---- */
 
+/* After the samples that were taken under them. */
+static void tell_ended_roots(void)
+{
+    uint64_t root;
+    uint32_t endpoint;
+    while (clp_spans_next_ended(&root, &endpoint))
+        for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+            if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
+                clp_feed_root(&clp_links_at(i)->feed, root, endpoint);
+}
+
 static uint32_t drain(void)
 {
     uint32_t taken = clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
     clp_hooks_drained(E.pass);
+    tell_ended_roots();
     return taken;
 }
 
@@ -257,11 +272,13 @@ static void start_sampling(void)
     clp_capture_enable(true);
     apply_interval();
     E.sampling = true;
+    clp_spans_live(true);
 }
 
 /* The signal stays shared while the library is attached: without timers it costs nothing. */
 static void stop_sampling(void)
 {
+    clp_spans_live(false);
     clp_wall_stop();
     clp_threads_stop();
     clp_capture_enable(false);
@@ -291,8 +308,10 @@ static void open_feed(struct clp_link *l)
 {
     struct clp_feed_totals now;
     totals(&now);
-    if (clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now) < 0)
-        clp_link_close(l, "the shared memory's header is not of this version");
+    int r = clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now);
+    if (r < 0)
+        clp_link_close(l, r == -ENOMEM ? "no memory for another reader's tables in this process"
+                                       : "the shared memory's header is not of this version");
     else
         l->state = CLP_LINK_ACTIVE;
 }

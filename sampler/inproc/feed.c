@@ -3,6 +3,7 @@
 #include "base/core/arena.h"
 #include "sampler/inproc/bodies.h"
 #include "sampler/inproc/images.h"
+#include "sampler/inproc/spans.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -29,6 +30,7 @@ struct clp_feed_thread {
     uint32_t kind;
     bool defined;
     struct rest rest[CLP_FEED_KINDS];
+    struct clp_span span; /* that the ring says the thread is in; span_id 0 none */
 };
 
 static unsigned index_of(enum clp_sample_kind kind)
@@ -57,13 +59,15 @@ void clp_feed_close(struct clp_feed *f)
     clp_idset_done(&f->images);
     clp_idset_done(&f->methods);
     clp_idset_done(&f->bodies);
+    clp_idset_done(&f->endpoints);
     memset(f, 0, sizeof(*f));
 }
 
 size_t clp_feed_bytes(const struct clp_feed *f)
 {
     return f->slot_high * sizeof(struct clp_feed_thread) + clp_idset_bytes(&f->images) +
-           clp_idset_bytes(&f->methods) + clp_idset_bytes(&f->bodies);
+           clp_idset_bytes(&f->methods) + clp_idset_bytes(&f->bodies) +
+           clp_idset_bytes(&f->endpoints);
 }
 
 void clp_feed_count(struct clp_feed *f, enum clp_counter counter)
@@ -182,6 +186,78 @@ static bool define_thread(struct clp_feed *f, struct clp_feed_thread *e, const s
         return false;
     e->name_version = t->name_version;
     return true;
+}
+
+/* ---- spans ---- */
+
+static int define_endpoint(struct clp_feed *f, uint32_t id)
+{
+    char name[CLP_SPAN_NAME_MAX_BYTES + 1];
+    if (id <= CLP_ENDPOINT_OTHER || clp_idset_has(&f->endpoints, id))
+        return 0;
+    if (clp_spans_endpoint_name(id, name) < 0)
+        return -ENOENT;
+    size_t n = strlen(name);
+    uint32_t size = (uint32_t)CLP_ALIGN_UP(sizeof(struct clp_rec_endpoint) + n, 8);
+    struct clp_rec_endpoint *rec = n ? clp_ring_reserve(&f->ring, size) : NULL;
+    if (!rec)
+        return n ? -ENOSPC : -ENOENT;
+    memset(rec, 0, size);
+    *rec = (struct clp_rec_endpoint){
+        .rec = {.size = size, .type = CLP_REC_ENDPOINT}, .endpoint = id, .name_len = (uint16_t)n};
+    memcpy(rec + 1, name, n);
+    clp_ring_commit(&f->ring);
+    clp_idset_add(&f->endpoints, id);
+    return 0;
+}
+
+static bool in_span(const struct clp_feed_sample *s)
+{
+    return s->span && s->span->span_id && (s->span->trace_high | s->span->trace_low);
+}
+
+/* The ring says which span the thread is in; false when it is full. */
+static bool define_span(struct clp_feed *f, struct clp_feed_thread *e,
+                        const struct clp_feed_sample *s)
+{
+    if (!in_span(s) || memcmp(&e->span, s->span, sizeof(e->span)) == 0)
+        return true;
+    int r = define_endpoint(f, s->span->endpoint);
+    struct clp_rec_span *rec =
+        r == -ENOSPC ? NULL : clp_ring_reserve(&f->ring, sizeof(struct clp_rec_span));
+    if (!rec)
+        return false;
+    *rec = (struct clp_rec_span){
+        .rec = {.size = sizeof(*rec), .type = CLP_REC_SPAN},
+        .thread_id = e->thread_id,
+        .endpoint = r == 0 ? s->span->endpoint : 0,
+        .trace_high = s->span->trace_high,
+        .trace_low = s->span->trace_low,
+        .span_id = s->span->span_id,
+        .local_root_span_id = s->span->local_root_span_id,
+    };
+    clp_ring_commit(&f->ring);
+    e->span = *s->span;
+    f->counters[CLP_CTR_SPANS]++;
+    return true;
+}
+
+void clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint)
+{
+    struct clp_rec_root *rec = NULL;
+    int r = define_endpoint(f, endpoint);
+    if (r == -ENOENT)
+        return;
+    if (r == 0)
+        rec = clp_ring_reserve(&f->ring, sizeof(*rec));
+    if (!rec) {
+        f->counters[CLP_CTR_DROP_RING_FULL]++;
+        return;
+    }
+    *rec = (struct clp_rec_root){.rec = {.size = sizeof(*rec), .type = CLP_REC_ROOT},
+                                 .local_root_span_id = local_root_span_id,
+                                 .endpoint = endpoint};
+    clp_ring_commit(&f->ring);
 }
 
 /* ---- samples ---- */
@@ -322,12 +398,12 @@ bool clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s)
                     .value_ns = s->value_ns,
                     .time_ns = s->time_ns,
                     .value2 = s->value2,
-                    .flags = s->flags,
+                    .flags = s->flags | (in_span(s) ? CLP_SAMPLE_IN_SPAN : 0),
                     .count = s->count,
                     .frames = frames,
                     .total = cpu ? CLP_CTR_SAMPLED_CPU_NS : CLP_CTR_WALL_WAIT_NS};
     if (!define_thread(f, e, s->thread) || define_frames(f, s, frames) < 0 ||
-        !write_sample(f, e, &o)) {
+        !define_span(f, e, s) || !write_sample(f, e, &o)) {
         wait_for_room(f, e, s->kind, CLP_SPECIAL_NONE, s->value_ns, s->time_ns);
         return false;
     }
@@ -432,6 +508,7 @@ void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uin
     c[CLP_CTR_BODIES] = now->bodies;
     c[CLP_CTR_LIBRARY_BYTES] = now->library_bytes;
     c[CLP_CTR_INTERVAL_NS] = now->interval_ns;
+    c[CLP_CTR_SPAN_HOOK] = now->span_hook;
     struct clp_wire_header *h = f->ring.header;
     show(f, h->counters);
     atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_relaxed);

@@ -20,7 +20,7 @@ struct clp_feed_totals {
     uint64_t capture_full, capture_reentered, timer_quota, table_full, slowdowns;
     uint64_t wall_stacks, wall_moved, wall_visits, wall_cost_ns;
     /* states, shown as they are */
-    uint64_t threads, timers, bodies, library_bytes, interval_ns;
+    uint64_t threads, timers, bodies, library_bytes, interval_ns, span_hook;
 };
 
 #define CLP_FEED_KINDS 2 /* kinds whose time waits for room: CPU, WALL */
@@ -29,7 +29,7 @@ struct clp_feed_thread; /* what this reader knows of a thread */
 
 struct clp_feed {
     struct clp_ring ring;
-    struct clp_idset images, methods, bodies;
+    struct clp_idset images, methods, bodies, endpoints;
     struct clp_feed_thread *threads;
     uint32_t slot_high;                  /* entries of slots in use: [0, slot_high) */
     uint64_t waiting_ns[CLP_FEED_KINDS]; /* of all samples that found the ring full */
@@ -47,6 +47,7 @@ struct clp_feed_sample {
     uint16_t count;  /* frames, leaf first; at least 1 */
     bool hijacked;   /* a return address was repaired */
     const uint64_t *frames;
+    const struct clp_span *span; /* span_id 0 = none; NULL = none */
 };
 
 /* `mapping` is a checked shared memory object (wire/memory.h). 0, -EPROTO, -ENOMEM. */
@@ -56,6 +57,8 @@ void clp_feed_close(struct clp_feed *f);
 
 /* false: there was no room; the value waits, and the ring has not got the stack. */
 bool clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
+/* A local root has ended, with the number of its endpoint. */
+void clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint);
 /* Time without a stack of its own: `special` 0 = the stack of the thread's last sample. */
 void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
                    uint64_t cpu_ns, uint64_t time_ns);

@@ -5,6 +5,7 @@
 #include "sampler/inproc/bounds.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/rawcall.h"
+#include "sampler/inproc/spans.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -165,6 +166,7 @@ static void open_slot(struct clp_record *r, int32_t tid, uint64_t clr_thread)
     atomic_store(&s->stack_low, 0);
     atomic_store(&s->stack_high, 0);
     atomic_store(&s->thread_object, clr_thread);
+    atomic_store(&s->span, clp_spans_cell_of(tid));
     atomic_store(&s->timer_id, -1);
     atomic_store(&s->lost, 0);
     atomic_fetch_add(&s->generation, 1); /* odd */
@@ -176,6 +178,7 @@ static void close_slot(struct clp_record *r)
     clp_record_take_timer(r, 0);
     atomic_fetch_add(&s->generation, 1); /* even: a late signal finds nobody */
     atomic_store(&s->thread_object, 0);
+    atomic_store(&s->span, NULL);
 }
 
 struct clp_record *clp_table_add(int32_t tid, uint64_t clr_thread, enum clp_thread_kind kind)
@@ -438,6 +441,20 @@ void clp_threads_destroyed(uint64_t clr_thread)
     clp_unlock(&t->lock);
     if (reading)
         wait_for_handler(reading);
+}
+
+/* ---- spans ---- */
+
+void clp_threads_span(int32_t tid, const struct clp_span_cell *cell)
+{
+    struct clp_thread_table *t = &clp_thread_table;
+    if (!t->records || clp_capture_forked())
+        return;
+    clp_lock(&t->lock);
+    struct clp_record *r = clp_table_by_tid(tid);
+    if (r)
+        atomic_store(&clp_table_slot(r)->span, cell);
+    clp_unlock(&t->lock);
 }
 
 /* ---- loop ---- */

@@ -49,6 +49,9 @@ void clp_threads_destroyed(uint64_t clr_thread);
 /* NULL or 0 units: the name is taken away, the kernel's comes back. May come before `assigned`. */
 void clp_threads_named(uint64_t clr_thread, const uint16_t *utf16, size_t units);
 
+/* The span cell of a live thread, made or (NULL) given back. Any thread, as above. */
+void clp_threads_span(int32_t tid, const struct clp_span_cell *cell);
+
 /* Sampling on: timers for active threads with this mean interval, baseline of all clocks = now.
  * Called again while on it only changes the two settings. The caller enables the capture before it
  * (clp_capture_enable) and installs the signal; without timers (clp_probe_result) it still

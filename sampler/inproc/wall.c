@@ -1,4 +1,5 @@
 #include "sampler/inproc/wall.h"
+#include "sampler/inproc/spans.h"
 
 #include "base/core/arena.h"
 #include "sampler/inproc/clock.h"
@@ -129,9 +130,10 @@ static void tell_all(struct clp_record *r, uint64_t now_ns, uint64_t clock_ns, b
 
 /* ---- a new stack --------------------------------------------------------------------------- */
 
-static uint64_t hash_of(const struct clp_collect_stack *s, int32_t call)
+static uint64_t hash_of(const struct clp_collect_stack *s, int32_t call, uint64_t span_id)
 {
     uint64_t h = ((uint64_t)(uint32_t)call << 32 | s->flags) + 0x9e3779b97f4a7c15ull;
+    h ^= span_id;
     for (uint16_t i = 0; i < s->count; i++) {
         h = (h ^ s->frames[i]) * 0xd6e8feb86659fd93ull;
         h ^= h >> 32;
@@ -139,12 +141,28 @@ static uint64_t hash_of(const struct clp_collect_stack *s, int32_t call)
     return h | 1;
 }
 
+/* The span that the thread was in at the shot: writing another takes CPU time. */
+static void span_of(const struct clp_record *r, const struct clp_wall_shot *shot,
+                    struct clp_span *ret)
+{
+    const struct clp_span_cell *cell = atomic_load(&clp_table_slot(r)->span);
+    uint64_t clock;
+    *ret = (struct clp_span){0};
+    if (!cell || !clp_span_read(cell, ret) || ret->span_id == 0)
+        return;
+    if (clp_clock_thread_ns(r->pub.tid, &clock) < 0 || clock != shot->clock_ns)
+        *ret = (struct clp_span){0};
+    clp_spans_saw_root(ret->local_root_span_id);
+}
+
 static void take_stack(struct clp_record *r, const struct clp_wall_shot *shot,
                        const struct clp_collect_stack *stack)
 {
     struct clp_wall_thread *w = &r->wall;
     struct clp_wall_split s;
-    uint64_t hash = hash_of(stack, shot->call);
+    struct clp_span span;
+    span_of(r, shot, &span);
+    uint64_t hash = hash_of(stack, shot->call, span.span_id);
     bool same = w->has_stack && hash == w->hash;
     /* A thread that has not run since we came has not waited for a CPU either. */
     uint64_t cpu_wait = shot->clock_ns > w->account.cpu_from_ns ? cpu_wait_of(r) : 0;
@@ -166,7 +184,8 @@ static void take_stack(struct clp_record *r, const struct clp_wall_shot *shot,
                                          .flags = stack->flags,
                                          .count = stack->count,
                                          .hijacked = stack->hijacked,
-                                         .frames = stack->frames};
+                                         .frames = stack->frames,
+                                         .span = &span};
         w->has_stack = W.sink.stack(W.sink.user, &sample);
     }
     w->hash = hash;

@@ -46,6 +46,9 @@ internal static class Program
         ["waking"] = o => new WakingMode(o),
         ["waits"] = o => new WaitKindsMode(o),
         ["chunks"] = o => new ChunksMode(o),
+        ["spanchecks"] = o => new SpanChecksMode(o),
+        ["requests"] = o => new RequestsMode(o),
+        ["switchcost"] = o => new SwitchCostMode(o),
     };
 
     private static int Main(string[] args)

@@ -33,7 +33,9 @@ static void record_options(void **state)
     assert_string_equal(cli.output, "out.pb.gz");
     assert_int_equal(cli.types, 1u << CLP_TYPE_CPU);
     assert_true(cli.split);
-    assert_int_equal(parse("record -p12 --duration=2m --output=x"), 0);
+    assert_false(cli.no_startup_hook);
+    assert_int_equal(parse("record -p12 --duration=2m --output=x --no-startup-hook"), 0);
+    assert_true(cli.no_startup_hook);
     assert_int_equal(cli.pid, 12);
     assert_int_equal(cli.duration_ns, 120 * CLP_NSEC_PER_SEC);
 }
@@ -114,8 +116,8 @@ static void a_command_to_run(void **state)
     assert_string_equal(cli.arguments[4], "--help");
     assert_null(cli.arguments[5]);
     assert_false(cli.help);
-    assert_int_equal(parse("run --split ls -l"), 0);
-    assert_true(cli.run_split);
+    assert_int_equal(parse("run --split --no-startup-hook ls -l"), 0);
+    assert_true(cli.run_split && cli.run_no_startup_hook);
     assert_string_equal(cli.arguments[0], "ls");
     assert_string_equal(cli.arguments[1], "-l");
     assert_int_equal(parse("run --"), 0);

@@ -379,6 +379,123 @@ static void memory_may_fail_anywhere(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
+static void span(uint32_t thread_id, uint64_t id, uint64_t root, uint32_t endpoint)
+{
+    struct clp_rec_span rec = {.thread_id = thread_id,
+                               .endpoint = endpoint,
+                               .trace_high = 0xab,
+                               .trace_low = 0xcd,
+                               .span_id = id,
+                               .local_root_span_id = root};
+    struct clp_reader_record r = {.type = CLP_REC_SPAN, .span = {.rec = &rec}};
+    clp_build_record(build, &r);
+}
+
+static void endpoint(uint32_t number, const char *name)
+{
+    struct clp_rec_endpoint rec = {.endpoint = number};
+    struct clp_reader_record r = {.type = CLP_REC_ENDPOINT,
+                                  .endpoint = {.rec = &rec, .name = name}};
+    clp_build_record(build, &r);
+}
+
+static void root_ends(uint64_t root, uint32_t number)
+{
+    struct clp_rec_root rec = {.local_root_span_id = root, .endpoint = number};
+    struct clp_reader_record r = {.type = CLP_REC_ROOT, .root = {.rec = &rec}};
+    clp_build_record(build, &r);
+}
+
+#define TRACE "trace_id=00000000000000ab00000000000000cd"
+
+static void samples_tell_their_span(void **state)
+{
+    (void)state;
+    define_app();
+    span(1, 0x12, 0x34, 0);
+    sample(1, 10, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    sample(1, 1, 0, 0, NULL); /* the rest of the clock goes where the stack went */
+    sample(1, 20, 0, FRAMES(M(1, 1)));
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 2);
+    assert_string_equal(describe(p, 0), "11 App.Program.Main local_root_span_id=0000000000000034 "
+                                        "span_id=0000000000000012 thread_id=70 "
+                                        "thread_name=worker " TRACE);
+    assert_string_equal(describe(p, 1), "20 App.Program.Main thread_id=70 thread_name=worker");
+    clp_profile_free(p);
+}
+
+static void an_endpoint_that_comes_late_is_told(void **state)
+{
+    (void)state;
+    define_app();
+    endpoint(2, "HttpRequestIn");
+    span(1, 0x12, 0x34, 2);
+    sample(1, 10, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    span(1, 0x15, 0x56, 2);
+    sample(1, 20, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    endpoint(3, "GET /orders/{id}");
+    root_ends(0x34, 3);
+    span(1, 0x13, 0x34, 2); /* what was known before does not come back */
+    struct clp_profile *p = finish();
+    assert_string_equal(describe(p, 0), "10 App.Program.Main endpoint=GET /orders/{id} "
+                                        "local_root_span_id=0000000000000034 "
+                                        "span_id=0000000000000012 thread_id=70 "
+                                        "thread_name=worker " TRACE);
+    assert_non_null(strstr(describe(p, 1), "endpoint=HttpRequestIn"));
+    clp_profile_free(p);
+    sample(1, 30, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    p = finish(); /* the root ended in the window before */
+    assert_null(strstr(describe(p, 0), "endpoint"));
+    clp_profile_free(p);
+}
+
+static void endpoints_of_a_window_are_bounded(void **state)
+{
+    (void)state;
+    char name[32];
+    uint32_t others = 0;
+    define_app();
+    for (uint32_t i = 0; i < CLP_SPAN_ENDPOINTS_WINDOW + 20; i++) {
+        snprintf(name, sizeof(name), "/users/%u", i);
+        endpoint(2 + i, name);
+        span(1, 1 + i, 1 + i, 2 + i);
+        sample(1, 1, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    }
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), CLP_SPAN_ENDPOINTS_WINDOW + 20);
+    for (uint32_t i = 0; i < clp_profile_sample_count(p); i++)
+        others += strstr(describe(p, i), "endpoint=[other]") != NULL;
+    assert_int_equal(others, 20);
+    clp_profile_free(p);
+}
+
+static void span_labels_can_be_fewer(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {
+        [CLP_SPANS_ROOTS] = "30 App.Program.Main endpoint=e local_root_span_id=0000000000000034 "
+                            "thread_id=70 thread_name=worker " TRACE,
+        [CLP_SPANS_OFF] = "30 App.Program.Main thread_id=70 thread_name=worker",
+    };
+    for (enum clp_span_mode mode = CLP_SPANS_ROOTS; mode <= CLP_SPANS_OFF; mode++) {
+        struct clp_build_config c = {
+            .symbols = symbols, .root_fd = -1, .cpu_interval_ns = 1, .spans = mode};
+        build = clp_build_free(build);
+        assert_int_equal(clp_build_new(&c, &build), 0);
+        define_app();
+        endpoint(2, "e");
+        for (uint64_t id = 1; id <= 2; id++) {
+            span(1, id, 0x34, 2);
+            sample(1, (int64_t)(10 * id), CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+        }
+        struct clp_profile *p = finish();
+        assert_int_equal(clp_profile_sample_count(p), 1);
+        assert_string_equal(describe(p, 0), expected[mode]);
+        clp_profile_free(p);
+    }
+}
+
 /* ---- wall ---- */
 
 static void renew(uint32_t types, bool leave_out_idle)
@@ -488,6 +605,10 @@ int main(void)
         T(an_image_without_a_file_still_has_a_name),
         T(mappings_begin_with_the_program),
         T(comments_tell_totals_and_losses_of_the_window),
+        T(samples_tell_their_span),
+        T(an_endpoint_that_comes_late_is_told),
+        T(endpoints_of_a_window_are_bounded),
+        T(span_labels_can_be_fewer),
         T(a_renamed_thread_has_its_new_name),
         T(running_is_a_part_of_living),
         T(idle_can_be_left_out),

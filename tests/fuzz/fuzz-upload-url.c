@@ -7,18 +7,27 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static char *text_of(const uint8_t *bytes, size_t len)
+{
+    char *s = malloc(len + 1);
+    if (s) {
+        memcpy(s, bytes, len);
+        s[len] = '\0';
+    }
+    return s;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct clp_intake *in = NULL;
     const char *why = NULL;
     if (size < 2 || size > 4096)
         return 0;
-    char *url = strndup((const char *)data + 1, size - 1);
+    char *url = text_of(data + 1, size - 1);
     if (!url)
         return 0;
     size_t len = strlen(url);
-    const char *header = len + 2 < size ? (const char *)data + 2 + len : NULL;
-    char *line = header ? strndup(header, size - 2 - len) : NULL;
+    char *line = len + 2 < size ? text_of(data + 2 + len, size - 2 - len) : NULL;
     const char *const headers[] = {line};
     struct clp_upload u = {.kind = (enum clp_upload_kind)(1 + data[0] % (CLP_UPLOAD_KINDS - 1)),
                            .url = url,

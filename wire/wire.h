@@ -325,7 +325,8 @@ static inline uint32_t clp_frame_offset(uint64_t frame)
 #define CLP_SOCKET_PATH_MAX 104 /* fits sockaddr_un */
 
 /* The client data of AttachProfiler, and, as "CLRPULSE_ATTACH=<hex of this struct>", the
- * environment of a process started under clrpulse.  Each attach announces one reader: an attach
+ * environment of a process started under clrpulse.  Each attach announces one reader (but for
+ * CLP_ATTACH_COUNT_ONLY): an attach
  * that finds the library already active hands it the new reader and answers 0x80131375 (cancel
  * activation), which the reader takes for success. */
 struct clp_attach_data {

@@ -1,275 +1,327 @@
 #include "agent/daemon.h"
 
-#include "agent/kinds.h"
+#include "agent/daemon_parts.h"
 #include "agent/library.h"
-#include "agent/outbox.h"
-#include "agent/scan.h"
-#include "agent/types.h"
-#include "agent/target.h"
+#include "agent/status.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <poll.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
-#define RETRY_NS (60 * CLP_NSEC_PER_SEC)       /* after a target failed */
-#define REFUSED_NS (600 * CLP_NSEC_PER_SEC)    /* after it, or our settings, said no */
-#define LAST_WINDOWS_NS (3 * CLP_NSEC_PER_SEC) /* the targets' time to answer at the end */
-#define LAST_UPLOADS_NS (10 * CLP_NSEC_PER_SEC)
+/* Together below the five seconds that an end may take. */
+#define LAST_WINDOWS_NS (2200 * CLP_NSEC_PER_MSEC) /* the targets' time to answer at the end */
+#define LAST_UPLOADS_NS (2000 * CLP_NSEC_PER_MSEC)
+#define OLD_UPLOADS_NS CLP_NSEC_PER_SEC /* when other destinations take their place */
 
-struct daemon {
-    struct clp_daemon_options options;
-    char *library;
-    struct clp_symbols *symbols;
-    struct clp_outbox *outbox;
-    struct clp_scan *scan;
-    struct clp_target *targets[CLP_DAEMON_TARGETS_MAX];
-    size_t count;
-    bool stopping;
-};
+#define STOPPED_NS (5 * CLP_NSEC_PER_SEC) /* without a round: we have been stopped */
+/* Reading symbols may keep the loop from its other work for that long at most. */
+static const struct clp_symbols_limits symbols_limits = {.load_ns = CLP_NSEC_PER_SEC};
 
-/* ---- profiles ------------------------------------------------------------------------------ */
+/* ---- clocks -------------------------------------------------------------------------------- */
 
-static void comment_service(const struct daemon *d, const struct clp_dotnet *p, const char *service,
-                            struct clp_profile *profile)
+static void watch_wall_clock(struct clp_daemon *d)
 {
-    const struct clp_config *c = d->options.config;
-    (void)!clp_profile_comment(profile, "service=%s", service);
-    if (*c->service_env)
-        (void)!clp_profile_comment(profile, "env=%s", c->service_env);
-    if (*c->service_version)
-        (void)!clp_profile_comment(profile, "version=%s", c->service_version);
-    for (size_t i = 0; i < CLP_MIN(c->service_tags.count, 16u); i++)
-        (void)!clp_profile_comment(profile, "tag=%s", c->service_tags.items[i]);
-    (void)!clp_profile_comment(profile, "process=%d", p->pid);
-    (void)!clp_profile_comment(profile, "runtime=.NET %s", p->info.runtime_version);
+    int64_t step_ns;
+    enum clp_walltime_step step = clp_walltime_check(&d->walltime, clp_clock_monotonic_ns(),
+                                                     clp_clock_realtime_ns(), &step_ns);
+    if (step == CLP_WALLTIME_FOLLOWED)
+        clp_log_warning("the wall clock was set by %+.3f s; windows follow it from the next one on",
+                        (double)step_ns / 1e9);
+    else if (step == CLP_WALLTIME_HELD)
+        clp_log_warning("the wall clock was set by %+.3f s; so that no two windows carry the same "
+                        "time, profiles stay %.3f s ahead of it",
+                        (double)step_ns / 1e9, (double)d->walltime.ahead_ns / 1e9);
 }
 
-static void put_kind(struct daemon *d, const struct clp_window *w, struct clp_upload_item *item,
-                     enum clp_profile_type kind)
+/* A round takes a second at most, unless we do not run. */
+static void watch_pace(uint64_t last_ns, uint64_t now_ns)
 {
-    struct clp_encoded encoded;
-    int r = clp_kind_encode(w->profile, kind, &encoded);
-    if (r < 0) {
-        clp_log_error("a profile of process %d is lost: %s", item->pid, strerror(-r));
-        return;
-    }
-    item->kind = clp_profile_type_name(kind);
-    item->data = encoded.data;
-    item->len = encoded.len;
-    clp_outbox_put(d->outbox, item);
-    clp_encoded_done(&encoded);
+    if (now_ns - last_ns >= STOPPED_NS)
+        clp_log_warning("the agent has not run for %.1f s (stopped, frozen, or without a CPU); "
+                        "windows that were open are that much longer",
+                        (double)(now_ns - last_ns) / 1e9);
 }
 
-static void take_window(void *context, struct clp_target *t, const struct clp_window *w)
+/* ---- status -------------------------------------------------------------------------------- */
+
+static void answer(void *context, const char *question, struct clp_strbuf *ret)
 {
-    struct daemon *d = context;
-    const struct clp_dotnet *p = clp_target_process(t);
-    char service[CLP_SERVICE_BYTES];
-    clp_target_service(p, d->options.config->service_name, service);
-    comment_service(d, p, service, w->profile);
-    struct clp_upload_item item = {
-        .service = service,
-        .pid = p->pid,
-        .start_unix_ns = w->start_unix_ns,
-        .duration_ns = w->duration_ns,
-        .seq = w->seq,
+    struct clp_daemon *d = context;
+    struct clp_outbox_lane lanes[CLP_CONFIG_UPLOADS_MAX];
+    struct clp_status s = {
+        .config_path = d->options.config_path,
+        .now_ns = clp_clock_monotonic_ns(),
+        .started_ns = d->started_ns,
+        .period_ns = d->options.config->profile_period,
+        .roster = &d->roster,
+        .walltime = &d->walltime,
+        .lanes = lanes,
+        .lane_count = clp_outbox_lanes(d->outbox, lanes, CLP_ARRAY_LEN(lanes)),
     };
-    for (int kind = 0; kind < CLP_TYPE_COUNT; kind++)
-        if (d->options.config->profile_types & (1u << kind))
-            put_kind(d, w, &item, (enum clp_profile_type)kind);
-}
-
-/* ---- targets ------------------------------------------------------------------------------- */
-
-/* Each attempt costs the target something, so the wait depends on what went wrong. */
-static uint64_t retry_at(uint64_t now_ns, int error)
-{
-    if (error == -EBADMSG) /* who writes nonsense is not asked again */
-        return UINT64_MAX;
-    return now_ns + (error == CLP_FAULT_REFUSED ? REFUSED_NS : RETRY_NS);
-}
-
-static bool matches(const struct clp_list *patterns, const struct clp_dotnet *p,
-                    const char *service)
-{
-    const char *names[] = {service, p->info.entry_assembly, p->comm, p->info.command_line};
-    for (size_t i = 0; i < patterns->count; i++)
-        for (size_t n = 0; n < CLP_ARRAY_LEN(names); n++)
-            if (fnmatch(patterns->items[i], names[n], 0) == 0)
-                return true;
-    return false;
-}
-
-static bool is_wanted(const struct daemon *d, const struct clp_dotnet *p)
-{
-    const struct clp_config *c = d->options.config;
-    char service[CLP_SERVICE_BYTES];
-    clp_target_service(p, c->service_name, service);
-    return matches(&c->targets_include, p, service) && !matches(&c->targets_exclude, p, service);
-}
-
-static void take_target(void *context, struct clp_dotnet *p)
-{
-    struct daemon *d = context;
-    struct clp_fault fault = {.error = CLP_FAULT_REFUSED};
-    struct clp_target *t;
-    struct clp_target_config c = {
-        .library = d->library,
-        .symbols = d->symbols,
-        .types = d->options.config->profile_types,
-        .settings = {.sample_kinds = clp_types_sample_kinds(d->options.config->profile_types),
-                     .cpu_interval_ns = d->options.config->profile_cpu_interval},
-        .window = take_window,
-        .context = d,
-    };
-    uint64_t now_ns = clp_clock_monotonic_ns();
-    if (!is_wanted(d, p)) {
-        clp_scan_hold(d->scan, p->pid, now_ns + REFUSED_NS);
-        return;
-    }
-    if (d->count == CLP_DAEMON_TARGETS_MAX) {
-        clp_log_warning("process %d is not profiled: %u targets are the most", p->pid,
-                        CLP_DAEMON_TARGETS_MAX);
-        return;
-    }
-    if (clp_dotnet_unsupported(p, fault.text, sizeof(fault.text)) ||
-        clp_target_start(p, &c, &t, &fault) < 0) {
-        clp_log_warning("%s", fault.text);
-        clp_scan_hold(d->scan, p->pid, retry_at(now_ns, fault.error));
-        return;
-    }
-    clp_scan_hold(d->scan, p->pid, UINT64_MAX);
-    d->targets[d->count++] = t;
-}
-
-static void drop_target(struct daemon *d, size_t i, uint64_t now_ns)
-{
-    struct clp_target *t = d->targets[i];
-    const struct clp_dotnet *p = clp_target_process(t);
-    const struct clp_fault *f = clp_session_fault(clp_target_session(t));
-    if (f->error)
-        clp_log_warning("%s", f->text);
+    clp_status_measure_self(&s);
+    for (size_t i = 0; i < d->roster.count; i++)
+        clp_daemon_count(d->roster.members[i]);
+    if (strcmp(question, "json") == 0)
+        clp_status_json(&s, ret);
+    else if (strcmp(question, "audit") == 0)
+        clp_status_audit(&s, ret);
     else
-        clp_log_info("process %d (%s): %s", p->pid, p->comm, f->text);
-    clp_scan_hold(d->scan, p->pid, retry_at(now_ns, f->error));
-    clp_target_free(t);
-    d->targets[i] = d->targets[--d->count];
+        clp_status_text(&s, ret);
 }
 
-static void greet(const struct daemon *d, const struct clp_target *t)
+/* ---- settings ------------------------------------------------------------------------------ */
+
+static bool same_text(const char *a, const char *b)
 {
-    const struct clp_dotnet *p = clp_target_process(t);
-    char service[CLP_SERVICE_BYTES];
-    clp_target_service(p, d->options.config->service_name, service);
-    clp_log_info("profiling process %d (%s), .NET %s, service %s", p->pid, p->comm,
-                 p->info.runtime_version, service);
+    return strcmp(a ? a : "", b ? b : "") == 0;
 }
 
-static void step_target(struct daemon *d, size_t i, uint64_t now_ns)
+static bool same_upload_key(const struct clp_config_upload *a, const struct clp_config_upload *b,
+                            const struct clp_config_upload_key *k)
 {
-    struct clp_target *t = d->targets[i];
-    uint64_t before_ns = clp_target_window_start_ns(t);
-    enum clp_session_state state = clp_target_step(t, now_ns);
-    uint64_t start_ns = clp_target_window_start_ns(t);
-    if (before_ns == 0 && start_ns != 0)
-        greet(d, t);
-    if (start_ns != 0 && now_ns >= start_ns + d->options.config->profile_period)
-        clp_target_cut(t, now_ns);
-    if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
-        drop_target(d, i, now_ns);
+    const void *in_a = (const char *)a + k->offset, *in_b = (const char *)b + k->offset;
+    switch (k->kind) {
+    case CLP_CONFIG_UPLOAD_DURATION:
+    case CLP_CONFIG_UPLOAD_SIZE:
+        return *(const uint64_t *)in_a == *(const uint64_t *)in_b;
+    default:
+        return same_text(*(char *const *)in_a, *(char *const *)in_b);
+    }
 }
 
-static void step_all(struct daemon *d)
+static bool same_upload(const struct clp_config_upload *a, const struct clp_config_upload *b)
 {
-    uint64_t now_ns = clp_clock_monotonic_ns();
-    for (size_t i = d->count; i > 0; i--)
-        step_target(d, i - 1, now_ns);
+    bool same = same_text(a->kind, b->kind) && a->headers.count == b->headers.count;
+    for (size_t i = 0; same && i < clp_config_upload_key_count(); i++)
+        same = same_upload_key(a, b, clp_config_upload_key_at(i));
+    for (size_t i = 0; same && i < a->headers.count; i++)
+        same = same_text(a->headers.items[i], b->headers.items[i]);
+    return same;
+}
+
+static bool same_destinations(const struct clp_config *a, const struct clp_config *b)
+{
+    bool same = a->upload_count == b->upload_count && same_text(a->spool_dir, b->spool_dir) &&
+                a->spool_max_size == b->spool_max_size && a->spool_max_age == b->spool_max_age;
+    for (size_t i = 0; same && i < a->upload_count; i++)
+        same = same_upload(&a->uploads[i], &b->uploads[i]);
+    return same;
+}
+
+/* An outbox that stays uses the texts that it was made with: they move on to the settings that
+ * live, and go with the next destinations. */
+static void hand_on_destinations(struct clp_config *old, struct clp_config *fresh)
+{
+    for (size_t i = 0; i < old->upload_count; i++) {
+        struct clp_config_upload u = old->uploads[i];
+        old->uploads[i] = fresh->uploads[i];
+        fresh->uploads[i] = u;
+    }
+    char *dir = old->spool_dir;
+    old->spool_dir = fresh->spool_dir;
+    fresh->spool_dir = dir;
+}
+
+static void replace_outbox(struct clp_daemon *d, struct clp_outbox *fresh)
+{
+    (void)clp_outbox_drain(d->outbox, clp_clock_monotonic_ns() + OLD_UPLOADS_NS);
+    clp_outbox_free(d->outbox);
+    d->outbox = fresh;
+    clp_outbox_wake(fresh);
+}
+
+static void tell_what_waits(const struct clp_config *old, const struct clp_config *fresh)
+{
+    if (!same_text(old->state_dir, fresh->state_dir))
+        clp_log_warning("state.dir is taken over when the agent is started again");
+    if (!same_text(old->targets_diagnostic_port, fresh->targets_diagnostic_port))
+        clp_log_warning("targets.diagnostic_port is taken over when the agent is started again");
+}
+
+/* All or nothing: what cannot be used leaves everything as it was. */
+static void reload(struct clp_daemon *d)
+{
+    struct clp_config fresh, old = *d->options.config;
+    struct clp_config_error error = {""};
+    struct clp_outbox *outbox = NULL;
+    struct clp_fault fault = {0};
+    if (d->options.reread(d->options.context, &fresh, &error) < 0) {
+        clp_log_error("the settings stay as they were: %s", error.text);
+        return;
+    }
+    if (!same_destinations(&old, &fresh) && clp_outbox_new(&fresh, &outbox, &fault) < 0) {
+        clp_log_error("the settings stay as they were: %s", fault.text);
+        clp_config_done(&fresh);
+        return;
+    }
+    tell_what_waits(&old, &fresh);
+    if (!outbox)
+        hand_on_destinations(&old, &fresh);
+    *d->options.config = fresh;
+    clp_log_setup(fresh.log_level, fresh.log_format == CLP_CONFIG_LOG_JSON, STDERR_FILENO);
+    if (outbox)
+        replace_outbox(d, outbox);
+    clp_config_done(&old);
+    clp_daemon_resettle(d);
+    clp_log_info("the settings were read anew");
 }
 
 /* ---- the loop ------------------------------------------------------------------------------ */
 
-/* Sleeps until a target has something to say, at most until `until_ns`. */
-static void wait_for_events(struct daemon *d, uint64_t until_ns)
+static bool take_signal(int fd)
 {
-    static struct pollfd fds[1 + CLP_DAEMON_TARGETS_MAX * CLP_SESSION_FDS];
+    struct signalfd_siginfo info;
+    return fd >= 0 && read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
+}
+
+/* Sleeps until there is something to do, at most until `until_ns`. */
+static void wait_for_events(struct clp_daemon *d, uint64_t until_ns)
+{
+    static struct pollfd fds[3 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_SESSION_FDS];
     nfds_t n = 0;
     uint64_t now_ns = clp_clock_monotonic_ns();
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.stop_fd, .events = POLLIN};
-    for (size_t i = 0; i < d->count; i++)
-        n += clp_session_fds(clp_target_session(d->targets[i]), fds + n);
+    fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.reload_fd, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : clp_port_fd(d->port), .events = POLLIN};
+    n += clp_status_fds(d->status, fds + n);
+    for (size_t i = 0; i < d->roster.count; i++)
+        if (d->roster.members[i]->target)
+            n += clp_session_fds(clp_target_session(d->roster.members[i]->target), fds + n);
     int ms = now_ns < until_ns ? (int)((until_ns - now_ns) / CLP_NSEC_PER_MSEC) + 1 : 0;
     (void)poll(fds, n, ms);
     if (fds[0].revents)
         d->stopping = true;
 }
 
-static uint64_t patience_ns(const struct daemon *d)
+static uint64_t patience_ns(const struct clp_daemon *d)
 {
     uint64_t ns = CLP_SCAN_EVERY_NS;
-    for (size_t i = 0; i < d->count; i++)
-        ns = CLP_MIN(ns, clp_target_patience_ns(d->targets[i]));
+    for (size_t i = 0; i < d->roster.count; i++)
+        if (d->roster.members[i]->target)
+            ns = CLP_MIN(ns, clp_target_patience_ns(d->roster.members[i]->target));
     return ns;
 }
 
-static void run(struct daemon *d)
+/* When the next one is due. */
+static uint64_t scan(struct clp_daemon *d)
 {
-    uint64_t scan_at_ns = 0;
+    uint64_t before_ns = clp_kernel_cpu_ns(getpid()), after_ns;
+    clp_daemon_scan(d);
+    after_ns = clp_kernel_cpu_ns(getpid());
+    return clp_clock_monotonic_ns() +
+           clp_scan_pause_ns(after_ns > before_ns ? after_ns - before_ns : 0);
+}
+
+static void run(struct clp_daemon *d)
+{
+    uint64_t scan_at_ns = 0, last_ns = clp_clock_monotonic_ns();
     while (!d->stopping) {
         uint64_t now_ns = clp_clock_monotonic_ns();
-        if (now_ns >= scan_at_ns) {
-            int r = clp_scan_round(d->scan, now_ns, take_target, d);
-            if (r < 0)
-                clp_log_error("cannot read /proc: %s", strerror(-r));
-            scan_at_ns = clp_clock_monotonic_ns() + CLP_SCAN_EVERY_NS;
+        watch_pace(last_ns, now_ns);
+        last_ns = now_ns;
+        watch_wall_clock(d);
+        if (clp_port_take(d->port)) {
+            clp_scan_hurry(d->scan);
+            scan_at_ns = 0;
         }
+        if (now_ns >= scan_at_ns)
+            scan_at_ns = scan(d);
         wait_for_events(d, CLP_MIN(scan_at_ns, now_ns + patience_ns(d)));
-        step_all(d);
+        if (take_signal(d->options.reload_fd))
+            reload(d);
+        clp_daemon_step(d);
+        clp_status_step(d->status, clp_clock_monotonic_ns());
     }
 }
 
-static bool any_cutting(const struct daemon *d)
+/* ---- the end ------------------------------------------------------------------------------- */
+
+static bool cut_all(struct clp_daemon *d, uint64_t now_ns)
 {
-    for (size_t i = 0; i < d->count; i++)
-        if (clp_target_is_cutting(d->targets[i]))
-            return true;
-    return false;
+    bool any = false;
+    for (size_t i = 0; i < d->roster.count; i++) {
+        struct clp_target *t = d->roster.members[i]->target;
+        if (t && now_ns)
+            clp_target_cut(t, now_ns);
+        any |= t && clp_target_is_cutting(t);
+    }
+    return any;
 }
 
-static void finish(struct daemon *d)
+static void finish(struct clp_daemon *d)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
     uint64_t until_ns = now_ns + LAST_WINDOWS_NS;
     clp_log_info("stopping: the last profiles are taken and delivered");
-    for (size_t i = 0; i < d->count; i++)
-        clp_target_cut(d->targets[i], now_ns);
-    while (any_cutting(d) && clp_clock_monotonic_ns() < until_ns) {
+    d->port = clp_port_stop(d->port);
+    bool cutting = cut_all(d, now_ns);
+    while (cutting && clp_clock_monotonic_ns() < until_ns) {
         wait_for_events(d, clp_clock_monotonic_ns() + patience_ns(d));
-        step_all(d);
+        clp_daemon_step(d);
+        clp_status_step(d->status, clp_clock_monotonic_ns());
+        cutting = cut_all(d, 0);
     }
-    for (size_t i = 0; i < d->count; i++) {
-        clp_session_bye(clp_target_session(d->targets[i]), d->options.detach_on_exit);
-        d->targets[i] = clp_target_free(d->targets[i]);
-    }
-    d->count = 0;
+    clp_daemon_leave_all(d, d->options.detach_on_exit);
+    (void)clp_outbox_drain(d->outbox, clp_clock_monotonic_ns() + LAST_UPLOADS_NS);
 }
 
-static int set_up(struct daemon *d, struct clp_fault *fault)
+/* ---- the beginning ------------------------------------------------------------------------- */
+
+/* Without a state directory the agent works, but only that long. */
+static int open_state(struct clp_daemon *d, struct clp_fault *fault)
 {
+    const char *dir = d->options.config->state_dir;
+    struct clp_fault why = {0};
+    int r = clp_file_mkdir_p(dir, 0750);
+    if (r == 0)
+        r = clp_status_listen(dir, answer, d, &d->status, &why);
+    if (r == -EADDRINUSE) {
+        *fault = why;
+        return r;
+    }
+    if (r < 0)
+        clp_log_warning("%s", why.error ? why.text
+                                        : "state.dir cannot be made: there will be no "
+                                          "`clrpulse status`");
+    if (clp_seq_new(dir, &d->seq, &why) < 0) {
+        if (!d->seq)
+            return clp_fault_set(fault, -ENOMEM, "out of memory");
+        clp_log_warning("%s", why.text);
+    }
+    return 0;
+}
+
+static int set_up(struct clp_daemon *d, struct clp_fault *fault)
+{
+    const struct clp_config *c = d->options.config;
     int r = clp_library_find(&d->library, fault);
     if (r < 0)
         return r;
-    if (clp_symbols_new(NULL, &d->symbols) < 0 || clp_scan_new(&clp_discover_system, &d->scan) < 0)
+    if (clp_symbols_new(&symbols_limits, &d->symbols) < 0 ||
+        clp_scan_new(&clp_discover_system, &d->scan) < 0)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
-    return clp_outbox_new(d->options.config, &d->outbox, fault);
+    r = open_state(d, fault);
+    if (r == 0)
+        r = clp_outbox_new(c, &d->outbox, fault);
+    if (r == 0 && *c->targets_diagnostic_port)
+        r = clp_port_start(c->targets_diagnostic_port, &d->port, fault);
+    return r;
 }
 
-static void tear_down(struct daemon *d)
+static void tear_down(struct clp_daemon *d)
 {
-    clp_outbox_free(d->outbox, clp_clock_monotonic_ns() + LAST_UPLOADS_NS);
+    clp_port_stop(d->port);
+    clp_roster_done(&d->roster);
+    clp_outbox_free(d->outbox);
+    clp_status_close(d->status);
+    clp_seq_free(d->seq);
     clp_scan_free(d->scan);
     clp_symbols_free(d->symbols);
     free(d->library);
@@ -277,14 +329,15 @@ static void tear_down(struct daemon *d)
 
 int clp_daemon_run(const struct clp_daemon_options *o, struct clp_fault *fault)
 {
-    static struct daemon d; /* too large for a stack */
-    d = (struct daemon){.options = *o};
+    static struct clp_daemon d; /* too large for a stack */
+    d = (struct clp_daemon){.options = *o, .started_ns = clp_clock_monotonic_ns()};
+    clp_walltime_init(&d.walltime, clp_clock_monotonic_ns(), clp_clock_realtime_ns());
     int r = set_up(&d, fault);
     if (r == 0) {
         if (clp_discover_hides(&clp_discover_system))
             clp_log_warning("/proc shows this user only its own processes (hidepid); run the "
                             "agent as root to profile all");
-        clp_log_info("the agent is up; it looks for .NET processes each second");
+        clp_log_info("the agent is up; it looks for .NET processes all the time");
         run(&d);
         finish(&d);
     }

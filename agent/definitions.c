@@ -25,9 +25,11 @@ void clp_definitions_init(struct clp_definitions *d, struct clp_symbols *symbols
 
 static void free_thread(struct clp_definitions *d, struct clp_def_thread *t)
 {
-    d->bytes -= sizeof(*t) + strlen(t->name) + 1 + t->frame_cap * sizeof(*t->frames);
+    d->bytes -= sizeof(*t) + strlen(t->name) + 1;
+    d->bytes -= (t->cpu.frame_cap + t->wall.frame_cap) * sizeof(*t->cpu.frames);
     free(t->name);
-    free(t->frames);
+    free(t->cpu.frames);
+    free(t->wall.frames);
     free(t);
 }
 
@@ -50,6 +52,12 @@ void clp_definitions_done(struct clp_definitions *d)
     clp_map_done(&d->threads);
 }
 
+static void refuse(struct clp_definitions *d)
+{
+    d->refused++;
+    d->incomplete = true;
+}
+
 /* Room for an entry and its place in a map; NULL is counted. */
 static void *new_entry(struct clp_definitions *d, size_t bytes)
 {
@@ -57,7 +65,7 @@ static void *new_entry(struct clp_definitions *d, size_t bytes)
     if (p)
         d->bytes += bytes;
     else
-        d->refused++;
+        refuse(d);
     return p;
 }
 
@@ -68,7 +76,7 @@ static bool put(struct clp_definitions *d, struct clp_map *map, uint32_t id, voi
         return true;
     free(entry);
     d->bytes -= bytes;
-    d->refused++;
+    refuse(d);
     return false;
 }
 
@@ -115,6 +123,7 @@ static void add_image(struct clp_definitions *d, const struct clp_reader_record 
     if (!image)
         return;
     image->kind = rec->kind;
+    image->seen = d->now;
     image->start = rec->start;
     image->end = rec->end;
     image->bias = rec->bias;
@@ -130,7 +139,10 @@ static void add_image(struct clp_definitions *d, const struct clp_reader_record 
 
 struct clp_def_image *clp_definitions_image(const struct clp_definitions *d, uint32_t image_id)
 {
-    return clp_map_get_ptr_u64(&d->images, image_id);
+    struct clp_def_image *image = clp_map_get_ptr_u64(&d->images, image_id);
+    if (image)
+        image->seen = d->now;
+    return image;
 }
 
 /* ---- methods and bodies -------------------------------------------------------------------- */
@@ -148,6 +160,7 @@ static void add_method(struct clp_definitions *d, const struct clp_reader_record
     struct clp_def_method *m = new_entry(d, bytes);
     if (!m)
         return;
+    m->seen = d->now;
     m->image_id = r->method.rec->image_id;
     m->token = r->method.rec->token;
     m->flags = r->method.rec->flags;
@@ -182,7 +195,7 @@ static void add_body(struct clp_definitions *d, const struct clp_rec_body *rec)
     if (known)
         return;
     if (d->bytes + BODY_BYTES > d->ceiling || clp_map_put_u64(&d->bodies, rec->body_id, method) < 0)
-        d->refused++;
+        refuse(d);
     else
         d->bytes += BODY_BYTES;
 }
@@ -190,7 +203,76 @@ static void add_body(struct clp_definitions *d, const struct clp_rec_body *rec)
 struct clp_def_method *clp_definitions_method(const struct clp_definitions *d, uint32_t body_id)
 {
     const union clp_map_value *method = clp_map_get_u64(&d->bodies, body_id);
-    return method ? clp_map_get_ptr_u64(&d->methods, method->u64) : NULL;
+    struct clp_def_method *m = method ? clp_map_get_ptr_u64(&d->methods, method->u64) : NULL;
+    if (m)
+        m->seen = d->now;
+    return m;
+}
+
+/* ---- eviction ------------------------------------------------------------------------------ */
+
+static size_t method_bytes(const struct clp_def_method *m)
+{
+    size_t n = sizeof(*m);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(m->len); i++)
+        n += m->len[i];
+    return n;
+}
+
+static void evict_methods(struct clp_definitions *d, uint64_t before_window)
+{
+    struct clp_map_item i;
+    for (uint32_t at = clp_map_begin(&d->methods); clp_map_next(&d->methods, &at, &i);) {
+        struct clp_def_method *m = i.value->ptr;
+        if (m->seen >= before_window)
+            continue;
+        uint64_t id = i.key_u64;
+        d->bytes -= method_bytes(m);
+        d->evicted++;
+        free(m);
+        (void)clp_map_remove_u64(&d->methods, id, NULL);
+    }
+    for (uint32_t at = clp_map_begin(&d->bodies); clp_map_next(&d->bodies, &at, &i);) {
+        uint64_t id = i.key_u64;
+        if (clp_map_get_u64(&d->methods, i.value->u64))
+            continue;
+        d->bytes -= BODY_BYTES;
+        (void)clp_map_remove_u64(&d->bodies, id, NULL);
+    }
+}
+
+static void evict_images(struct clp_definitions *d, uint64_t before_window)
+{
+    struct clp_map_item i;
+    for (uint32_t at = clp_map_begin(&d->images); clp_map_next(&d->images, &at, &i);) {
+        struct clp_def_image *image = i.value->ptr;
+        if (image->seen >= before_window)
+            continue;
+        uint64_t id = i.key_u64;
+        d->bytes -= sizeof(*image) + strlen(image->path) + 1;
+        d->evicted++;
+        d->pdbs -= image->pdb != NULL;
+        clp_symbols_image_unref(image->symbols);
+        clp_pdb_free(image->pdb);
+        free(image);
+        (void)clp_map_remove_u64(&d->images, id, NULL);
+    }
+}
+
+/* What was used in the window that has just ended goes last. */
+void clp_definitions_turn(struct clp_definitions *d, uint64_t window)
+{
+    static const uint64_t ages[] = {256, 64, 16, 4, 2, 1};
+    bool full = d->bytes > d->ceiling / 4 * 3;
+    uint64_t before = d->evicted;
+    d->now = window;
+    for (size_t i = 0; full && i < CLP_ARRAY_LEN(ages) && d->bytes > d->ceiling / 2; i++) {
+        if (window < ages[i])
+            continue;
+        evict_methods(d, window - ages[i] + 1);
+        evict_images(d, window - ages[i] + 1);
+    }
+    d->incomplete |= d->evicted > before;
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */
@@ -277,7 +359,7 @@ static void rename_thread(struct clp_definitions *d, struct clp_def_thread *t, c
     d->bytes -= strlen(t->name) + 1;
     free(t->name);
     t->name = copy;
-    t->labels[0] = t->labels[1] = 0; /* samples from now on carry the new name */
+    memset(t->labels, 0, sizeof(t->labels)); /* samples from now on carry the new name */
 }
 
 static void add_thread(struct clp_definitions *d, const struct clp_reader_record *r)
@@ -299,19 +381,19 @@ struct clp_def_thread *clp_definitions_thread(const struct clp_definitions *d, u
     return clp_map_get_ptr_u64(&d->threads, thread_id);
 }
 
-int clp_def_thread_keep(struct clp_definitions *d, struct clp_def_thread *t, const uint64_t *frames,
-                        uint32_t count)
+int clp_def_last_keep(struct clp_definitions *d, struct clp_def_last *l, const uint64_t *frames,
+                      uint32_t count)
 {
-    uint32_t cap = t->frame_cap;
-    t->frame_count = 0;
+    uint32_t cap = l->frame_cap;
+    l->frame_count = 0;
     if (count > cap && d->bytes + (count - cap) * 2 * sizeof(*frames) > d->ceiling)
         return -ENOSPC;
-    int r = CLP_VEC_GROW(t->frames, t->frame_cap, count, CLP_WIRE_FRAMES_MAX);
-    d->bytes += (t->frame_cap - cap) * sizeof(*frames);
+    int r = CLP_VEC_GROW(l->frames, l->frame_cap, count, CLP_WIRE_FRAMES_MAX);
+    d->bytes += (l->frame_cap - cap) * sizeof(*frames);
     if (r < 0)
         return r;
-    memcpy(t->frames, frames, count * sizeof(*frames));
-    t->frame_count = count;
+    memcpy(l->frames, frames, count * sizeof(*frames));
+    l->frame_count = count;
     return 0;
 }
 

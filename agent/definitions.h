@@ -2,17 +2,23 @@
  *
  * Bounded by bytes and, for threads, by number: thread numbers are never used again, so those whose
  * kernel thread is gone are forgotten when the table is full, then those that were quiet for
- * longest. */
+ * longest.  When the bytes run short, methods, bodies and images that were not used for longest are
+ * evicted between two windows. The library tells each once, so what comes up again later, like what
+ * found no room, has no name any more: the agent shows it as [other]. */
 #ifndef CLP_AGENT_DEFINITIONS_H
 #define CLP_AGENT_DEFINITIONS_H
 
+#include "agent/span_labels.h"
 #include "base/core/core.h"
+#include "agent/waits.h"
 #include "base/map.h"
 #include "sampler/symbols/managed_name.h"
 #include "sampler/symbols/native_symbols.h"
 #include "sampler/symbols/pdb.h"
 #include "wire/reader.h"
 #include "wire/wire.h"
+
+#include <stdbool.h>
 
 /* `window` in these tells for which window the ids beside it are valid. */
 struct clp_def_image {
@@ -24,6 +30,7 @@ struct clp_def_image {
     struct clp_pdb *pdb;               /* managed: its source lines; NULL: none to be had */
     uint64_t window;
     uint32_t mapping;
+    uint64_t seen; /* window of its last use */
     char path[];
 };
 
@@ -34,19 +41,28 @@ struct clp_def_method {
     uint16_t len[5]; /* of type, name, type_args, method_args, signature in `text` */
     uint64_t window;
     uint32_t location;
+    uint64_t seen; /* window of its last use, or of its definition */
     char text[];
+};
+
+/* The last sample with a stack that a thread had of one kind: what follows may refer to it. */
+struct clp_def_last {
+    uint32_t stack; /* id + 1 in the thread's window; 0: not made yet */
+    enum clp_wait wait;
+    struct clp_def_span span; /* span_id 0: none */
+    uint64_t *frames;         /* raw, for the windows after */
+    uint32_t frame_count, frame_cap;
 };
 
 struct clp_def_thread {
     int32_t tid;
     uint32_t kind; /* enum clp_thread_kind */
     char *name;
-    uint64_t window;    /* the last one with a sample */
-    uint32_t labels[2]; /* id + 1 of its label sets, by GC wait; 0: not made yet */
-    uint32_t stack;     /* of its last sample with one, id + 1 in that window; 0: not made yet */
-    bool gc_wait;       /* that sample's */
-    uint64_t *frames;   /* that stack, raw, for the windows after */
-    uint32_t frame_count, frame_cap;
+    uint64_t window;                 /* the last one with a sample */
+    uint32_t labels[CLP_WAIT_COUNT]; /* id + 1 of its label sets; 0: not made yet */
+    struct clp_def_last cpu, wall;
+    struct clp_def_span span;             /* of its samples that are in one */
+    uint32_t span_labels[CLP_WAIT_COUNT]; /* as `labels`, inside `span` */
 };
 
 struct clp_definitions {
@@ -56,7 +72,10 @@ struct clp_definitions {
     int32_t pid;  /* 0: threads cannot be looked up by their tid */
     size_t bytes; /* in use */
     size_t ceiling;
-    uint64_t refused;   /* definitions beyond it */
+    uint64_t now;       /* number of the window */
+    uint64_t refused;   /* definitions beyond the ceiling */
+    uint64_t evicted;   /* definitions that made room */
+    bool incomplete;    /* something was refused or evicted, ever: an unknown id may be that */
     uint64_t forgotten; /* threads */
     uint32_t pdbs;      /* open; each holds a file */
 };
@@ -67,14 +86,17 @@ void clp_definitions_done(struct clp_definitions *d);
 /* Takes IMAGE, METHOD, BODY and THREAD. What does not fit is counted. */
 void clp_definitions_add(struct clp_definitions *d, const struct clp_reader_record *r);
 
+/* A window begins. When more than three quarters of the room are in use, it is halved first. */
+void clp_definitions_turn(struct clp_definitions *d, uint64_t window);
+
 struct clp_def_image *clp_definitions_image(const struct clp_definitions *d, uint32_t image_id);
 /* The method of a code body. */
 struct clp_def_method *clp_definitions_method(const struct clp_definitions *d, uint32_t body_id);
 struct clp_def_thread *clp_definitions_thread(const struct clp_definitions *d, uint32_t thread_id);
 /* Views into m->text. */
 struct clp_managed_raw clp_def_method_raw(const struct clp_def_method *m);
-/* Keeps a copy of the stack. 0 or -ENOSPC, -ENOMEM with none kept. */
-int clp_def_thread_keep(struct clp_definitions *d, struct clp_def_thread *t, const uint64_t *frames,
-                        uint32_t count) CLP_MUST_USE;
+/* Keeps a copy of a thread's stack. 0 or -ENOSPC, -ENOMEM with none kept. */
+int clp_def_last_keep(struct clp_definitions *d, struct clp_def_last *l, const uint64_t *frames,
+                      uint32_t count) CLP_MUST_USE;
 
 #endif

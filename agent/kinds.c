@@ -4,6 +4,13 @@
 
 #include <errno.h>
 
+/* A thread's CPU time is a part of its wall time. */
+uint32_t clp_kinds_wire(uint32_t types)
+{
+    uint32_t kinds = clp_types_sample_kinds(types);
+    return kinds | (kinds & 1u << CLP_SAMPLE_WALL ? 1u << CLP_SAMPLE_CPU : 0);
+}
+
 int clp_kind_encode(const struct clp_profile *p, enum clp_profile_type kind,
                     struct clp_encoded *ret)
 {
@@ -17,5 +24,8 @@ int clp_kind_encode(const struct clp_profile *p, enum clp_profile_type kind,
     }
     if (o.value_count == 0)
         return -ENOENT;
+    o.period_type = info->values[0];
+    if (kind != CLP_TYPE_CPU && kind != CLP_TYPE_WALL) /* whose period is the model's */
+        o.period = 1;
     return clp_profile_encode(p, &o, ret);
 }

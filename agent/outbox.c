@@ -4,313 +4,334 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "pprof/encode.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <stdio.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
-
-#define RETRY_FIRST_NS CLP_NSEC_PER_SEC
-#define RETRY_LONGEST_NS (60 * CLP_NSEC_PER_SEC)
-
-struct letter {
-    struct letter *next;
-    struct clp_upload_item item; /* points behind this struct */
-};
-
-struct lane {
-    struct clp_outbox *box;
-    struct clp_uploader *uploader;
-    char name[32];
-    pthread_t thread;
-    bool running;
-    /* Guarded by the box's lock. */
-    struct letter *first, **last;
-    size_t bytes;
-    struct letter *sending; /* the thread's for the moment; still in the queue */
-};
+#include <unistd.h>
 
 struct clp_outbox {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool stopping;
-    uint64_t stop_at_ns;
-    char *spool_dir;
-    size_t lane_count;
-    struct lane lanes[CLP_CONFIG_UPLOADS_MAX];
+    struct clp_delivery *delivery; /* NULL: another outbox still has the spool, or it is drained */
+    struct clp_delivery_config config;
+    struct clp_upload uploads[CLP_CONFIG_UPLOADS_MAX];
+    char path[4200];
+    bool drained;
 };
 
-/* ---- letters ------------------------------------------------------------------------------- */
+/* Of this process that have a spool open: a reload makes the new outbox before the old one goes. */
+static _Atomic uint32_t live_spools;
 
-static struct letter *copy_item(const struct clp_upload_item *item)
+static void say(void *context, enum clp_log_level level, const char *text)
 {
-    size_t service = strlen(item->service) + 1, kind = strlen(item->kind) + 1;
-    struct letter *l = malloc(sizeof(*l) + item->len + service + kind);
-    if (!l)
-        return NULL;
-    uint8_t *data = (uint8_t *)(l + 1);
-    char *texts = (char *)data + item->len;
-    memcpy(data, item->data, item->len);
-    memcpy(texts, item->service, service);
-    memcpy(texts + service, item->kind, kind);
-    l->next = NULL;
-    l->item = *item;
-    l->item.data = data;
-    l->item.service = texts;
-    l->item.kind = texts + service;
-    return l;
-}
-
-static void remove_letter(struct lane *lane, struct letter *l)
-{
-    struct letter **at = &lane->first;
-    while (*at != l)
-        at = &(*at)->next;
-    *at = l->next;
-    if (!*at)
-        lane->last = at;
-    lane->bytes -= l->item.len;
-    free(l);
-}
-
-static void make_room(struct lane *lane, size_t len)
-{
-    while (lane->bytes + len > CLP_OUTBOX_BYTES) {
-        struct letter *oldest = lane->first;
-        if (oldest && oldest == lane->sending)
-            oldest = oldest->next;
-        if (!oldest)
-            return;
-        clp_log_warning(
-            "%s is behind: the profile of process %d from %llu s ago is dropped", lane->name,
-            oldest->item.pid,
-            (unsigned long long)((clp_clock_realtime_ns() - oldest->item.start_unix_ns) /
-                                 CLP_NSEC_PER_SEC));
-        remove_letter(lane, oldest);
+    (void)context;
+    switch (level) { /* each with its own bound on lines */
+    case CLP_LOG_ERROR:
+        clp_log_error("%s", text);
+        break;
+    case CLP_LOG_WARNING:
+        clp_log_warning("%s", text);
+        break;
+    case CLP_LOG_INFO:
+        clp_log_info("%s", text);
+        break;
+    case CLP_LOG_DEBUG:
+        clp_log_debug("%s", text);
+        break;
     }
 }
 
-void clp_outbox_put(struct clp_outbox *o, const struct clp_upload_item *item)
+static struct clp_upload upload_of(const struct clp_config_upload *c)
 {
-    for (size_t i = 0; i < o->lane_count; i++) {
-        struct lane *lane = &o->lanes[i];
-        struct letter *l = copy_item(item);
-        if (!l) {
-            clp_log_error("a profile of process %d was lost: out of memory", item->pid);
-            continue;
-        }
-        pthread_mutex_lock(&o->lock);
-        make_room(lane, item->len);
-        *lane->last = l;
-        lane->last = &l->next;
-        lane->bytes += item->len;
-        pthread_cond_broadcast(&o->changed);
-        pthread_mutex_unlock(&o->lock);
-    }
+    struct clp_upload u = {.url = c->url,
+                           .path = c->path,
+                           .headers = (const char *const *)c->headers.items,
+                           .header_count = c->headers.count,
+                           .user = c->user,
+                           .password = c->password,
+                           .token = c->token,
+                           .tenant = c->tenant,
+                           .api_key = c->api_key,
+                           .site = c->site,
+                           .format = c->format,
+                           .otlp_version = c->otlp_version,
+                           .ca_file = c->ca_file,
+                           .cert_file = c->cert_file,
+                           .key_file = c->key_file,
+                           .proxy = c->proxy,
+                           .no_proxy = c->no_proxy,
+                           .connect_timeout_ns = c->connect_timeout,
+                           .timeout_ns = c->timeout,
+                           .size_max = c->max_size};
+    /* The reader of the configuration knows the same names; a test holds them together. */
+    if (clp_upload_parse_kind(c->kind, &u.kind) < 0)
+        u.kind = CLP_UPLOAD_KINDS;
+    return u;
 }
 
-/* ---- threads ------------------------------------------------------------------------------- */
-
-/* Half to one and a half times: agents that failed together do not come back together. */
-static uint64_t jitter(uint64_t ns)
+size_t clp_outbox_uploads(const struct clp_config *config, char *path, size_t path_cap,
+                          struct clp_upload ret[CLP_CONFIG_UPLOADS_MAX])
 {
-    uint32_t r = 0;
-    (void)!getrandom(&r, sizeof(r), GRND_NONBLOCK);
-    return ns / 2 + (uint64_t)((double)ns * (r / 4294967296.0));
+    for (size_t i = 0; i < config->upload_count; i++)
+        ret[i] = upload_of(&config->uploads[i]);
+    if (config->upload_count > 0)
+        return config->upload_count;
+    (void)snprintf(path, path_cap, "%s/profiles", config->state_dir);
+    ret[0] = (struct clp_upload){.kind = CLP_UPLOAD_DIRECTORY, .path = path};
+    return 1;
 }
 
-static void wait_until(struct clp_outbox *o, uint64_t until_ns)
+/* Better told now than after a period. */
+static int make_directories(const struct clp_upload *uploads, size_t count, struct clp_fault *fault)
 {
-    struct timespec t = {.tv_sec = (time_t)(until_ns / CLP_NSEC_PER_SEC),
-                         .tv_nsec = (long)(until_ns % CLP_NSEC_PER_SEC)};
-    while (!o->stopping && clp_clock_monotonic_ns() < until_ns)
-        if (pthread_cond_timedwait(&o->changed, &o->lock, &t) == ETIMEDOUT)
-            return;
-}
-
-/* Whether the letter is done with: delivered, or never to be taken. */
-static bool send_letter(struct lane *lane, const struct letter *l, uint64_t *pause_ns)
-{
-    struct clp_upload_result result;
-    int r = clp_uploader_send(lane->uploader, &l->item, &result);
-    if (r == 0) {
-        clp_log_debug("process %d: profile to %s", l->item.pid, result.text);
-        *pause_ns = 0;
-        return true;
-    }
-    if (result.retry == CLP_RETRY_NONE) {
-        clp_log_error("a profile of process %d is dropped: %s", l->item.pid, result.text);
-        return true;
-    }
-    clp_log_warning("will try again: %s", result.text);
-    *pause_ns = *pause_ns ? CLP_MIN(*pause_ns * 2, RETRY_LONGEST_NS) : RETRY_FIRST_NS;
-    *pause_ns = CLP_MAX(*pause_ns, result.retry_after_ns);
-    return false;
-}
-
-/* While stopping a failure is final: what is left goes to the spool. */
-static bool may_go_on(const struct clp_outbox *o, bool failed)
-{
-    return !o->stopping || (!failed && clp_clock_monotonic_ns() < o->stop_at_ns);
-}
-
-static void *run_lane(void *context)
-{
-    struct lane *lane = context;
-    struct clp_outbox *o = lane->box;
-    uint64_t pause_ns = 0;
-    bool failed = false;
-    pthread_mutex_lock(&o->lock);
-    while (may_go_on(o, failed)) {
-        struct letter *l = lane->first;
-        if (!l) {
-            if (o->stopping)
-                break;
-            pthread_cond_wait(&o->changed, &o->lock);
-            continue;
-        }
-        lane->sending = l;
-        pthread_mutex_unlock(&o->lock);
-        bool done = send_letter(lane, l, &pause_ns);
-        pthread_mutex_lock(&o->lock);
-        lane->sending = NULL;
-        failed = !done;
-        if (done)
-            remove_letter(lane, l);
-        else
-            wait_until(o, clp_clock_monotonic_ns() + jitter(pause_ns));
-    }
-    pthread_mutex_unlock(&o->lock);
-    return NULL;
-}
-
-/* ---- life ---------------------------------------------------------------------------------- */
-
-static int open_lane(struct lane *lane, const struct clp_upload *u, struct clp_fault *fault)
-{
-    const char *why = NULL;
-    int r = u->path ? clp_file_mkdir_p(u->path, 0750) : 0; /* better told now than after a period */
-    if (r < 0)
-        return clp_fault_set(fault, r,
-                             "cannot make the directory %s for profiles: %s; set another "
-                             "one under upload or state.dir",
-                             u->path, strerror(-r));
-    r = clp_uploader_new(u, &lane->uploader, &why);
-    if (r < 0)
-        return clp_fault_set(fault, r, "the upload to %s cannot work: %s",
-                             u->url ? u->url : u->path, why ? why : strerror(-r));
-    snprintf(lane->name, sizeof(lane->name), "upload %zu (%s)",
-             (size_t)(lane - lane->box->lanes) + 1, clp_upload_kind_name(u->kind));
-    lane->last = &lane->first;
-    return 0;
-}
-
-static int add_lane(struct clp_outbox *o, const struct clp_upload *u, struct clp_fault *fault)
-{
-    struct lane *lane = &o->lanes[o->lane_count++];
-    lane->box = o;
-    int r = open_lane(lane, u, fault);
-    if (r < 0)
-        return r;
-    r = -pthread_create(&lane->thread, NULL, run_lane, lane);
-    if (r < 0)
-        return clp_fault_set(fault, r, "cannot start a thread: %s", strerror(-r));
-    lane->running = true;
-    return 0;
-}
-
-static int add_configured(struct clp_outbox *o, const struct clp_config *config,
-                          struct clp_fault *fault)
-{
-    for (size_t i = 0; i < config->upload_count; i++) {
-        const struct clp_config_upload *c = &config->uploads[i];
-        struct clp_upload u = {.url = c->url,
-                               .path = c->path,
-                               .headers = (const char *const *)c->headers.items,
-                               .header_count = c->headers.count};
-        if (clp_upload_parse_kind(c->kind, &u.kind) < 0)
-            return clp_fault_set(fault, -EINVAL, "'%s' is no kind of upload", c->kind);
-        int r = add_lane(o, &u, fault);
+    for (size_t i = 0; i < count; i++) {
+        int r = uploads[i].path ? clp_file_mkdir_p(uploads[i].path, 0750) : 0;
         if (r < 0)
-            return r;
+            return clp_fault_set(fault, r,
+                                 "cannot make the directory %s for profiles: %s; set another one "
+                                 "under upload or state.dir",
+                                 uploads[i].path, strerror(-r));
     }
     return 0;
 }
 
-static int add_default(struct clp_outbox *o, const struct clp_config *config,
-                       struct clp_fault *fault)
+struct clp_delivery_config clp_outbox_delivery_config(const struct clp_config *config,
+                                                      const struct clp_upload *uploads,
+                                                      size_t count)
 {
-    char path[4096];
-    snprintf(path, sizeof(path), "%s/profiles", config->state_dir);
-    struct clp_upload u = {.kind = CLP_UPLOAD_DIRECTORY, .path = path};
-    return add_lane(o, &u, fault);
+    return (struct clp_delivery_config){
+        .uploads = uploads,
+        .upload_count = count,
+        .spool_dir = *config->spool_dir ? config->spool_dir : NULL,
+        .spool_bytes_max = config->spool_max_size,
+        .spool_age_max_ns = config->spool_max_age,
+        .spool_files_max = CLP_OUTBOX_FILES_MAX,
+        .memory_bytes_max = CLP_OUTBOX_MEMORY_BYTES,
+        .say = say,
+    };
+}
+
+static int start(struct clp_outbox *o, char *why, size_t cap)
+{
+    int r = clp_delivery_start(&o->config, &o->delivery, why, cap);
+    if (r == 0)
+        live_spools++;
+    return r;
+}
+
+/* What would keep it from starting later is told now. */
+static int check_uploads(const struct clp_outbox *o, struct clp_fault *fault)
+{
+    for (size_t i = 0; i < o->config.upload_count; i++) {
+        const char *reason = "";
+        CLP_CLEANUP(clp_intake_closep) struct clp_intake *in = NULL;
+        int r = clp_intake_open(&o->uploads[i], &in, &reason);
+        if (r < 0)
+            return clp_fault_set(fault, r, "upload %zu (%s) cannot work: %s", i + 1,
+                                 clp_upload_kind_name(o->uploads[i].kind), reason);
+    }
+    return 0;
 }
 
 int clp_outbox_new(const struct clp_config *config, struct clp_outbox **ret,
                    struct clp_fault *fault)
 {
-    pthread_condattr_t attr;
+    char why[512];
     struct clp_outbox *o = calloc(1, sizeof(*o));
     if (!o)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_mutex_init(&o->lock, NULL);
-    pthread_cond_init(&o->changed, &attr);
-    pthread_condattr_destroy(&attr);
-    o->spool_dir = strdup(config->spool_dir);
-    int r = !o->spool_dir              ? clp_fault_set(fault, -ENOMEM, "out of memory")
-            : config->upload_count > 0 ? add_configured(o, config, fault)
-                                       : add_default(o, config, fault);
+    size_t count = clp_outbox_uploads(config, o->path, sizeof(o->path), o->uploads);
+    o->config = clp_outbox_delivery_config(config, o->uploads, count);
+    int r = make_directories(o->uploads, count, fault);
+    if (r == 0)
+        r = check_uploads(o, fault);
+    if (r == 0) {
+        r = start(o, why, sizeof(why));
+        if (r == -EBUSY && live_spools > 0)
+            r = 0; /* ours: it goes soon */
+        else if (r < 0)
+            r = clp_fault_set(fault, r, "%s", why);
+    }
     if (r < 0) {
-        clp_outbox_free(o, 0);
+        free(o);
         return r;
     }
     *ret = o;
     return 0;
 }
 
-static void spool_rest(struct clp_outbox *o, struct lane *lane)
+/* Whether it works, now that the one before may be gone. */
+static bool is_started(struct clp_outbox *o)
 {
-    const char *why = NULL;
-    struct clp_uploader *spool = NULL;
-    struct clp_upload u = {.kind = CLP_UPLOAD_DIRECTORY, .path = o->spool_dir};
-    struct clp_upload_result result;
-    if (lane->first && clp_uploader_new(&u, &spool, &why) < 0)
-        clp_log_error("spool.dir cannot be used: %s", why ? why : "out of memory");
-    while (lane->first) {
-        if (spool && clp_uploader_send(spool, &lane->first->item, &result) < 0)
-            clp_log_error("a profile of process %d is lost: %s", lane->first->item.pid,
-                          result.text);
-        else if (spool)
-            clp_log_warning("%s did not take a profile in time; it is in %s", lane->name,
-                            result.text);
-        remove_letter(lane, lane->first);
-    }
-    clp_uploader_free(spool);
+    char why[512];
+    if (o->delivery)
+        return true;
+    if (o->drained || start(o, why, sizeof(why)) < 0)
+        return false;
+    return true;
 }
 
-struct clp_outbox *clp_outbox_free(struct clp_outbox *o, uint64_t deadline_ns)
+void clp_outbox_wake(struct clp_outbox *o)
+{
+    (void)is_started(o);
+}
+
+/* Tags as the spool keeps them: "key:value". What does not fit is left out. */
+static size_t write_tags(const struct clp_profile_header *h, char (*texts)[512], const char **tags)
+{
+    const struct clp_profile_tag git[] = {{"git.repository_url", h->git_repository},
+                                          {"git.commit.sha", h->git_commit}};
+    size_t n = 0;
+    for (size_t i = 0; i < h->tag_count + CLP_ARRAY_LEN(git) && n < CLP_UPLOAD_TAGS_MAX; i++) {
+        const struct clp_profile_tag *t =
+            i < CLP_ARRAY_LEN(git) ? &git[i] : &h->tags[i - CLP_ARRAY_LEN(git)];
+        if (!t->key || !t->value || !*t->value)
+            continue;
+        (void)snprintf(texts[n], sizeof(texts[n]), "%s:%s", t->key, t->value);
+        tags[n] = texts[n];
+        n++;
+    }
+    return n;
+}
+
+int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *header,
+                      const void *pprof, size_t len)
+{
+    const char *tags[CLP_UPLOAD_TAGS_MAX];
+    char(*texts)[512] = calloc(CLP_UPLOAD_TAGS_MAX, sizeof(*texts));
+    struct clp_upload_header h = {
+        .service = header->service,
+        .env = header->env,
+        .version = header->version,
+        .host = header->host,
+        .runtime_id = header->runtime_id,
+        .runtime_version = header->runtime_version,
+        .container_id = header->container_id,
+        .pid = header->pid,
+        .seq = header->seq,
+        .start_unix_ns = header->start_unix_ns,
+        .duration_ns = header->end_monotonic_ns - header->start_monotonic_ns,
+    };
+    if (!texts || !is_started(o)) {
+        clp_log_error("a profile of process %d is lost: %s", header->pid,
+                      texts ? "the spool is in use" : "out of memory");
+        free(texts);
+        return texts ? -EBUSY : -ENOMEM;
+    }
+    h.tags = tags;
+    h.tag_count = write_tags(header, texts, tags);
+    int r = clp_delivery_submit(o->delivery, &h, pprof, len);
+    free(texts);
+    return r;
+}
+
+uint64_t clp_outbox_drain(struct clp_outbox *o, uint64_t deadline_ns)
+{
+    uint64_t lost = 0;
+    if (o->delivery) {
+        o->delivery = clp_delivery_stop(o->delivery, deadline_ns, &lost);
+        live_spools--;
+    }
+    o->drained = true;
+    return lost;
+}
+
+struct clp_outbox *clp_outbox_free(struct clp_outbox *o)
 {
     if (!o)
         return NULL;
-    pthread_mutex_lock(&o->lock);
-    o->stopping = true;
-    o->stop_at_ns = deadline_ns;
-    pthread_cond_broadcast(&o->changed);
-    pthread_mutex_unlock(&o->lock);
-    for (size_t i = 0; i < o->lane_count; i++) {
-        struct lane *lane = &o->lanes[i];
-        if (lane->running)
-            (void)pthread_join(lane->thread, NULL); /* one exchange has its own time-out */
-        spool_rest(o, lane);
-        clp_uploader_free(lane->uploader);
-    }
-    pthread_cond_destroy(&o->changed);
-    pthread_mutex_destroy(&o->lock);
-    free(o->spool_dir);
+    (void)clp_outbox_drain(o, 0);
     free(o);
     return NULL;
+}
+
+static void fill_lane(struct clp_outbox *o, size_t at, struct clp_outbox_lane *ret)
+{
+    struct clp_delivery_stats s;
+    struct clp_spool_counts spool;
+    bool memory_only;
+    clp_delivery_stats(o->delivery, at, &s);
+    clp_delivery_spool_counts(o->delivery, &spool, &memory_only);
+    *ret = (struct clp_outbox_lane){
+        .delivered = s.sent,
+        .retried = s.retried,
+        .folded = s.folded,
+        .crowded_out = spool.lost[CLP_SPOOL_FULL] + spool.lost[CLP_SPOOL_OLD],
+        .lost = spool.lost[CLP_SPOOL_NO_ROOM] + spool.lost[CLP_SPOOL_BAD],
+        .spooled = spool.chunks - spool.in_memory,
+        .waiting = s.backlog,
+        .waiting_bytes = s.backlog_bytes,
+    };
+    (void)snprintf(ret->name, sizeof(ret->name), "upload %zu (%s)", at + 1,
+                   clp_upload_kind_name(s.kind));
+    memcpy(ret->where, s.where, sizeof(ret->where));
+    for (size_t i = 0; i < CLP_DROPS; i++) {
+        ret->dropped[i] = s.dropped[i];
+        ret->refused += s.dropped[i];
+    }
+    if (s.failing || ret->refused)
+        memcpy(ret->last_error, s.error, sizeof(ret->last_error));
+}
+
+size_t clp_outbox_lanes(struct clp_outbox *o, struct clp_outbox_lane *ret, size_t cap)
+{
+    size_t count = is_started(o) ? CLP_MIN(clp_delivery_intakes(o->delivery), cap) : 0;
+    for (size_t i = 0; i < count; i++)
+        fill_lane(o, i, &ret[i]);
+    return count;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+static int make_test_profile(struct clp_encoded *ret)
+{
+    static const struct clp_value_type cpu = {"cpu", "nanoseconds"};
+    const struct clp_profile_config c = {.sample_types = &cpu, .sample_type_count = 1, .period = 1};
+    CLP_CLEANUP(clp_profile_freep) struct clp_profile *p = NULL;
+    int r = clp_profile_new(&c, &p);
+    if (r < 0)
+        return r;
+    const uint32_t frame = clp_profile_frame(p, "clrpulse.Check");
+    clp_profile_set_window(p, clp_clock_realtime_ns() - CLP_NSEC_PER_SEC, CLP_NSEC_PER_SEC);
+    clp_profile_add(p, clp_profile_stack(p, &frame, 1), CLP_PROFILE_NO_LABELS, &(double){1});
+    return clp_profile_encode(p, NULL, ret);
+}
+
+static bool check_one(const struct clp_upload *u, const struct clp_encoded *profile, FILE *out)
+{
+    const char *why = "";
+    char host[256] = "";
+    struct clp_upload_result result;
+    CLP_CLEANUP(clp_intake_closep) struct clp_intake *in = NULL;
+    (void)gethostname(host, sizeof(host) - 1);
+    struct clp_upload_header h = {.service = "clrpulse-check",
+                                  .host = host,
+                                  .runtime_id = "00000000-0000-0000-0000-000000000000",
+                                  .pid = (int32_t)getpid(),
+                                  .start_unix_ns = clp_clock_realtime_ns() - CLP_NSEC_PER_SEC,
+                                  .duration_ns = CLP_NSEC_PER_SEC};
+    if (clp_intake_open(u, &in, &why) < 0) {
+        fprintf(out, "error    upload %s: cannot work: %s\n", clp_upload_kind_name(u->kind), why);
+        return false;
+    }
+    int r = clp_intake_send(in, &h, profile->data, profile->len, &result);
+    fprintf(out, "%-8s upload %s: %s%s\n", r == 0 ? "ok" : "error", clp_upload_kind_name(u->kind),
+            r == 0 ? "a test profile was taken by " : "", result.text);
+    return r == 0;
+}
+
+int clp_outbox_check(const struct clp_config *config, FILE *out)
+{
+    char path[4200];
+    struct clp_upload uploads[CLP_CONFIG_UPLOADS_MAX];
+    struct clp_encoded profile;
+    size_t count = clp_outbox_uploads(config, path, sizeof(path), uploads);
+    int failed = 0, r = make_test_profile(&profile);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < count; i++)
+        failed += !check_one(&uploads[i], &profile, out);
+    clp_encoded_done(&profile);
+    return failed;
 }

@@ -1,28 +1,90 @@
-/* Profiles on their way out: for each destination a queue in memory and a thread of its own, so
- * that a slow intake delays neither the rings nor the other destinations.
+/* Profiles on their way out. The agent's one call for a profile is clp_outbox_submit, and
+ * clp_outbox_drain at the end.
  *
- * A failure that may pass is tried again with growing pauses; what an intake will never take is
- * dropped and told in the log once. A queue holds CLP_OUTBOX_BYTES; beyond that its oldest profile
- * goes. */
+ * A thin layer over uploader/delivery.h, which keeps profiles in the spool until every upload of
+ * the configuration has them; here the configuration becomes plain structs, and what is worth
+ * telling goes to the log. Thread-safe. */
 #ifndef CLP_AGENT_OUTBOX_H
 #define CLP_AGENT_OUTBOX_H
 
 #include "agent/fault.h"
 #include "base/core/core.h"
 #include "config/config.h"
+#include "uploader/delivery.h"
 #include "uploader/uploader.h"
 
-#define CLP_OUTBOX_BYTES (8u << 20)
+#include <stdio.h>
+
+#define CLP_OUTBOX_MEMORY_BYTES (16u << 20) /* where the spool cannot be written */
+#define CLP_OUTBOX_FILES_MAX 10000u
 
 struct clp_outbox;
 
-/* The destinations of a configuration. 0, or a fault. */
+struct clp_profile_tag {
+    const char *key, *value;
+};
+
+/* What a profile is about, in plain words; all texts are the caller's, "" where nothing is known.
+ */
+struct clp_profile_header {
+    const char *service, *env, *version, *host;
+    const char *runtime_id; /* UUID of the runtime instance */
+    const char *runtime_version;
+    const char *container_id;
+    const char *git_repository, *git_commit;
+    const struct clp_profile_tag *tags; /* all others */
+    size_t tag_count;
+    int32_t pid;                                   /* as the agent sees it */
+    uint64_t start_unix_ns, end_unix_ns;           /* of the window, wall time */
+    uint64_t start_monotonic_ns, end_monotonic_ns; /* its exact length */
+    uint64_t seq;   /* of the window in its runtime instance, from 0 */
+    uint32_t kinds; /* what is in it: bits (1 << enum clp_profile_type) */
+    bool marked;    /* accounted for up to its end by the library */
+};
+
+/* The destinations of a configuration, which must outlive the outbox. While another outbox of this
+ * process has the same spool, this one begins to work when that one is freed. 0, or a fault. */
 int clp_outbox_new(const struct clp_config *config, struct clp_outbox **ret,
                    struct clp_fault *fault) CLP_MUST_USE;
-/* Copies the item into every queue. What does not fit is told in the log. */
-void clp_outbox_put(struct clp_outbox *o, const struct clp_upload_item *item);
-/* Tries what is left once more until the deadline (CLOCK_MONOTONIC), writes the rest below
- * spool.dir, ends the threads. Accepts NULL; returns NULL. */
-struct clp_outbox *clp_outbox_free(struct clp_outbox *o, uint64_t deadline_ns);
+/* Begins at once where it had to wait for another outbox that is gone now; otherwise the next call
+ * of the others does. */
+void clp_outbox_wake(struct clp_outbox *o);
+/* Stores a profile of all its kinds (gzipped pprof) before anything is sent; waits for the disk. 0,
+ * or why it is lost, which is in the log and counted. */
+int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *header,
+                      const void *pprof, size_t len) CLP_MUST_USE;
+/* Tries what is left once more until the deadline (CLOCK_MONOTONIC); the rest stays in the spool
+ * for the next start. Nothing may be submitted afterwards. The number of profiles that were lost by
+ * it, which is in the log as well. */
+uint64_t clp_outbox_drain(struct clp_outbox *o, uint64_t deadline_ns);
+/* After a drain, which it does with no time left otherwise. Accepts NULL; returns NULL. */
+struct clp_outbox *clp_outbox_free(struct clp_outbox *o);
+
+/* One destination for people; counts since the outbox was made. */
+struct clp_outbox_lane {
+    char name[32];
+    char where[256];             /* without secrets */
+    uint64_t delivered, retried; /* profiles; tries */
+    uint64_t refused;            /* all of `dropped` together */
+    uint64_t dropped[CLP_DROPS]; /* by reason: clp_delivery_drop_name */
+    uint64_t folded;             /* samples that went to [other] to meet its limits */
+    uint64_t crowded_out;        /* the spool had no room, or they were too old: of all uploads */
+    uint64_t spooled, lost;      /* wait in files; were lost: of all uploads */
+    size_t waiting, waiting_bytes;
+    char last_error[CLP_UPLOAD_TEXT_BYTES]; /* "" while all is well */
+};
+size_t clp_outbox_lanes(struct clp_outbox *o, struct clp_outbox_lane *ret, size_t cap);
+
+/* Sends a small test profile to each upload and prints one line about each, as `clrpulse check`
+ * does: "ok" or "error" and a sentence. How many failed, or a negative errno. */
+int clp_outbox_check(const struct clp_config *config, FILE *out) CLP_MUST_USE;
+/* The uploads of a configuration as the uploader takes them; texts point into it, and into `path`,
+ * where profiles go without any upload. How many. */
+size_t clp_outbox_uploads(const struct clp_config *config, char *path, size_t path_cap,
+                          struct clp_upload ret[CLP_CONFIG_UPLOADS_MAX]);
+/* What tells of the configuration's spool to clp_delivery_start; `uploads` stay the caller's. */
+struct clp_delivery_config clp_outbox_delivery_config(const struct clp_config *config,
+                                                      const struct clp_upload *uploads,
+                                                      size_t count);
 
 #endif

@@ -334,6 +334,29 @@ int clp_place_make(struct clp_place *p, const struct clp_dotnet *t, const char *
     return r;
 }
 
+int clp_place_announce(struct clp_place *p, struct clp_fault *fault)
+{
+    const char *tmp = getenv("TMPDIR");
+    if (!tmp || *tmp != '/')
+        tmp = "/tmp";
+    *p = (struct clp_place){
+        .uid = geteuid(), .gid = getegid(), .meet = no_dir, .copy = no_dir, .listen_fd = -1};
+    int parent = open(tmp, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int r = parent < 0 ? -errno : make_dir(&p->meet, parent, p->uid, p->gid);
+    if (r == 0) {
+        int n = snprintf(p->socket_path, sizeof(p->socket_path), "%s/%s/" SOCKET_NAME, tmp,
+                         p->meet.name);
+        r = n < 0 || (size_t)n >= sizeof(p->socket_path) ? -ENAMETOOLONG : 0;
+    }
+    if (r == 0)
+        r = listen_in(&p->meet, &p->listen_fd);
+    if (r == 0)
+        return 0;
+    clp_place_remove(p);
+    return clp_fault_set(fault, r, "cannot make a socket below %s: %s; set TMPDIR to another place",
+                         tmp, strerror(-r));
+}
+
 void clp_place_remove(struct clp_place *p)
 {
     struct clp_as_user user;

@@ -37,6 +37,9 @@ struct clp_place {
  * 0, or a fault with nothing left behind. */
 int clp_place_make(struct clp_place *p, const struct clp_dotnet *target, const char *library,
                    struct clp_fault *fault) CLP_MUST_USE;
+/* Only the socket, in a private directory below our own TMPDIR, for a process that we start and
+ * that loads the library by itself. 0, or a fault with nothing left behind. */
+int clp_place_announce(struct clp_place *p, struct clp_fault *fault) CLP_MUST_USE;
 /* Removes the files and directories, closes everything. A target that is gone is no error. May be
  * called again. */
 void clp_place_remove(struct clp_place *p);

@@ -2,6 +2,7 @@
 
 #include "agent/definitions.h"
 #include "agent/types.h"
+#include "agent/waits.h"
 #include "base/cleanup.h"
 #include "base/core/text.h"
 #include "wire/tables.h"
@@ -16,8 +17,10 @@ struct clp_build {
     struct clp_build_config config;
     char *main_binary;
     struct clp_definitions defs;
+    struct clp_span_labels spans;
     uint64_t window; /* from 1 */
     uint64_t samples;
+    unsigned share;                      /* of the ceilings, 1 part in this many */
     int value_at[CLP_SAMPLE_KIND_COUNT]; /* first value of a kind's samples; -1: not asked for */
 
     struct clp_profile *profile;
@@ -27,6 +30,7 @@ struct clp_build {
     uint32_t locations[CLP_WIRE_FRAMES_MAX];
 
     uint64_t counters[CLP_CTR_COUNT]; /* at the end of the window before */
+    uint64_t idle_ns;                 /* waits of idle threads that were left out */
     uint64_t unknown_ids;             /* frames and threads that nothing defines */
     uint64_t windows_lost;
 };
@@ -110,8 +114,11 @@ static uint32_t special_location(struct clp_build *b, uint32_t special)
     return b->specials[special] - 1;
 }
 
+/* An id that was defined may have had no room, or may have made room. */
 static uint32_t unknown_location(struct clp_build *b)
 {
+    if (b->defs.incomplete)
+        return CLP_PROFILE_OTHER_LOCATION;
     b->unknown_ids++;
     return special_location(b, CLP_SPECIAL_UNKNOWN);
 }
@@ -225,23 +232,37 @@ static uint32_t stack_of(struct clp_build *b, const struct clp_def_thread *t,
 
 /* ---- samples ------------------------------------------------------------------------------- */
 
-static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, bool gc_wait)
+/* Where the id of a thread's label set is remembered, or NULL. */
+static uint32_t *remembered(struct clp_def_thread *t, enum clp_wait wait,
+                            const struct clp_def_span *span)
 {
-    struct clp_profile_label labels[3];
+    if (span->span_id == 0)
+        return &t->labels[wait];
+    return memcmp(span, &t->span, sizeof(*span)) == 0 ? &t->span_labels[wait] : NULL;
+}
+
+static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, enum clp_wait wait,
+                          const struct clp_def_span *span)
+{
+    struct clp_profile_label labels[3 + CLP_SPAN_LABELS_MAX];
+    struct clp_span_texts texts;
     size_t n = 0;
     if (!t)
         return CLP_PROFILE_NO_LABELS;
-    if (t->labels[gc_wait])
-        return t->labels[gc_wait] - 1;
+    uint32_t *known = remembered(t, wait, span);
+    if (known && *known)
+        return *known - 1;
     if (t->kind != CLP_THREAD_PROCESS) {
         labels[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
         if (*t->name)
             labels[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
     }
-    if (gc_wait)
-        labels[n++] = (struct clp_profile_label){.key = "wait", .str = "gc"};
+    if (wait)
+        labels[n++] = (struct clp_profile_label){.key = "wait", .str = clp_wait_text(wait)};
+    n += clp_span_labels_of(&b->spans, span, &texts, labels + n);
     uint32_t id = clp_profile_labels(b->profile, labels, n);
-    t->labels[gc_wait] = id + 1;
+    if (known)
+        *known = id + 1;
     return id;
 }
 
@@ -251,62 +272,152 @@ static void renew_thread(const struct clp_build *b, struct clp_def_thread *t)
     if (t->window == b->window)
         return;
     t->window = b->window;
-    t->labels[0] = t->labels[1] = 0;
-    t->stack = 0;
+    memset(t->labels, 0, sizeof(t->labels));
+    memset(t->span_labels, 0, sizeof(t->span_labels));
+    t->cpu.stack = t->wall.stack = 0;
+}
+
+static bool has_stack(const struct clp_def_last *l)
+{
+    return l->stack != 0 || l->frame_count != 0;
 }
 
 /* The rest of a thread's clock, without a stack of its own: it goes where the last one went. */
-static uint32_t last_stack(struct clp_build *b, struct clp_def_thread *t)
+static uint32_t last_stack(struct clp_build *b, const struct clp_def_thread *t,
+                           struct clp_def_last *l)
 {
-    if (!t || (t->stack == 0 && t->frame_count == 0)) {
-        uint32_t only = special_location(b, CLP_SPECIAL_UNSAMPLED);
-        return clp_profile_stack(b->profile, &only, 1);
-    }
-    if (t->stack == 0)
-        t->stack = stack_of(b, t, t->frames, t->frame_count) + 1;
-    return t->stack - 1;
+    if (l->stack == 0)
+        l->stack = stack_of(b, t, l->frames, l->frame_count) + 1;
+    return l->stack - 1;
 }
 
-static uint32_t own_stack(struct clp_build *b, struct clp_def_thread *t,
-                          const struct clp_reader_record *r, bool gc_wait)
+static struct clp_def_span span_of(const struct clp_def_thread *t, uint16_t flags)
+{
+    return t && (flags & CLP_SAMPLE_IN_SPAN) ? t->span : (struct clp_def_span){0};
+}
+
+static uint32_t special_stack(struct clp_build *b, uint32_t special)
+{
+    uint32_t only = special_location(b, special);
+    return clp_profile_stack(b->profile, &only, 1);
+}
+
+/* Where a sample goes. */
+struct place {
+    uint32_t stack;
+    enum clp_wait wait;
+    struct clp_def_span span;
+};
+
+static struct place place_without_frames(struct clp_build *b, struct clp_def_thread *t,
+                                         const struct clp_rec_sample *s)
+{
+    bool cpu = s->kind == CLP_SAMPLE_CPU;
+    bool cpu_wait = !cpu && (s->flags & CLP_SAMPLE_CPU_WAIT);
+    struct clp_def_last *l = !t                                        ? NULL
+                             : cpu || (cpu_wait && has_stack(&t->cpu)) ? &t->cpu
+                                                                       : &t->wall;
+    if (!l || !has_stack(l))
+        return (struct place){
+            .stack = special_stack(b, cpu ? CLP_SPECIAL_UNSAMPLED : CLP_SPECIAL_UNKNOWN_WAIT)};
+    return (struct place){
+        .stack = last_stack(b, t, l), .wait = cpu_wait ? CLP_WAIT_CPU : l->wait, .span = l->span};
+}
+
+/* The managed frames from the leaf on, as they are in metadata. */
+static enum clp_wait wait_of(const struct clp_build *b, const struct clp_def_thread *t,
+                             const struct clp_reader_record *r)
 {
     const struct clp_rec_sample *s = r->sample.rec;
-    uint32_t stack = stack_of(b, t, r->sample.frames, s->rec.count);
-    if (t && !(s->flags & CLP_SAMPLE_NO_STACK)) {
-        t->stack = stack + 1;
-        t->gc_wait = gc_wait;
-        (void)!clp_def_thread_keep(&b->defs, t, r->sample.frames, s->rec.count);
+    struct clp_wait_frame frames[CLP_WAIT_FRAMES_MAX];
+    size_t n = 0;
+    if (s->flags & CLP_SAMPLE_GC_WAIT)
+        return CLP_WAIT_GC;
+    if (s->flags & CLP_SAMPLE_CPU_WAIT)
+        return CLP_WAIT_CPU;
+    if (s->kind != CLP_SAMPLE_WALL || s->flags & CLP_SAMPLE_NO_STACK)
+        return CLP_WAIT_NONE;
+    for (uint32_t i = 0; i < s->rec.count && n < CLP_ARRAY_LEN(frames); i++) {
+        uint64_t f = r->sample.frames[i];
+        const struct clp_def_method *m = clp_frame_kind(f) == CLP_FRAME_MANAGED
+                                             ? clp_definitions_method(&b->defs, clp_frame_id(f))
+                                             : NULL;
+        if (!m)
+            continue;
+        struct clp_managed_raw raw = clp_def_method_raw(m);
+        frames[n++] = (struct clp_wait_frame){raw.type.at, raw.name.at, raw.type.len, raw.name.len};
     }
-    return stack;
+    return clp_wait_of(frames, n, (int)s->value2 - 1, t && t->kind == CLP_THREAD_NATIVE);
+}
+
+static struct place place_of_frames(struct clp_build *b, struct clp_def_thread *t,
+                                    const struct clp_reader_record *r)
+{
+    const struct clp_rec_sample *s = r->sample.rec;
+    struct place p = {.stack = stack_of(b, t, r->sample.frames, s->rec.count),
+                      .wait = wait_of(b, t, r),
+                      .span = span_of(t, s->flags)};
+    if (t && !(s->flags & CLP_SAMPLE_NO_STACK)) {
+        struct clp_def_last *l = s->kind == CLP_SAMPLE_CPU ? &t->cpu : &t->wall;
+        l->stack = p.stack + 1;
+        l->wait = p.wait;
+        l->span = p.span;
+        (void)!clp_def_last_keep(&b->defs, l, r->sample.frames, s->rec.count);
+    }
+    return p;
+}
+
+/* A thread lives while it runs and while it waits: CPU time is a part of its wall time. */
+static void add_values(struct clp_build *b, const struct place *p, struct clp_def_thread *t,
+                       const struct clp_rec_sample *s)
+{
+    double values[CLP_PROFILE_VALUES_MAX] = {0};
+    bool cpu = s->kind == CLP_SAMPLE_CPU;
+    int at_cpu = cpu ? b->value_at[CLP_SAMPLE_CPU] : -1, at_wall = b->value_at[CLP_SAMPLE_WALL];
+    if (at_cpu < 0 && at_wall < 0)
+        return;
+    if (!cpu && p->wait == CLP_WAIT_IDLE && b->config.leave_out_idle) {
+        b->idle_ns += (uint64_t)s->value;
+        return;
+    }
+    if (at_cpu >= 0)
+        values[at_cpu] = (double)s->value;
+    if (at_wall >= 0)
+        values[at_wall] = (double)s->value;
+    clp_profile_add(b->profile, p->stack, labels_of(b, t, p->wait, &p->span), values);
+    b->samples++;
 }
 
 static void add_sample(struct clp_build *b, const struct clp_reader_record *r)
 {
     const struct clp_rec_sample *s = r->sample.rec;
-    bool gc_wait = (s->flags & CLP_SAMPLE_GC_WAIT) != 0;
     struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
-    double values[CLP_PROFILE_VALUES_MAX] = {0};
-    uint32_t stack;
-    if (s->kind != CLP_SAMPLE_CPU || b->value_at[s->kind] < 0)
+    if (s->kind != CLP_SAMPLE_CPU && s->kind != CLP_SAMPLE_WALL)
         return;
-    values[b->value_at[s->kind]] = (double)s->value;
     if (t)
         renew_thread(b, t);
     else
         b->unknown_ids++;
-    if (s->rec.count > 0) {
-        stack = own_stack(b, t, r, gc_wait);
-    } else {
-        stack = last_stack(b, t);
-        gc_wait = t && t->gc_wait;
+    struct place p = s->rec.count > 0 ? place_of_frames(b, t, r) : place_without_frames(b, t, s);
+    add_values(b, &p, t, s);
+}
+
+static void take_span(struct clp_build *b, const struct clp_reader_record *r)
+{
+    const struct clp_rec_span *s = r->span.rec;
+    struct clp_def_thread *t = clp_definitions_thread(&b->defs, s->thread_id);
+    clp_span_labels_record(&b->spans, r);
+    if (!t) {
+        b->unknown_ids++;
+        return;
     }
-    clp_profile_add(b->profile, stack, labels_of(b, t, gc_wait), values);
-    b->samples++;
+    t->span = (struct clp_def_span){s->trace_high, s->trace_low, s->span_id, s->local_root_span_id};
+    memset(t->span_labels, 0, sizeof(t->span_labels));
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-#define EVENT_LABELS_MAX (3 + CLP_EVENT_TEXTS)
+#define EVENT_LABELS_MAX (3 + CLP_EVENT_TEXTS + CLP_SPAN_LABELS_MAX)
 
 static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_label *ret)
 {
@@ -319,29 +430,41 @@ static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_l
     return n;
 }
 
-static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t,
-                             const struct clp_type_info *info, const struct clp_reader_record *r)
+/* What the event tells of itself. `classes` holds what labels point to. */
+static size_t text_labels(const struct clp_type_info *info, const struct clp_reader_record *r,
+                          char (*classes)[CLP_NAME_MAX], struct clp_profile_label *ret)
 {
-    struct clp_profile_label labels[EVENT_LABELS_MAX];
-    char classes[CLP_EVENT_TEXTS][CLP_NAME_MAX], number[24];
-    uint64_t n64 = r->event.rec->number;
-    size_t n = thread_labels(t, labels);
+    size_t n = 0;
     for (size_t i = 0; i < CLP_EVENT_TEXTS; i++) {
         const char *text = r->event.texts[i];
         if (!info->texts[i] || !*text)
             continue;
         if (info->text_is_class[i]) {
-            clp_managed_type_name(text, classes[i], sizeof(classes[i]));
+            clp_managed_type_name(text, classes[i], CLP_NAME_MAX);
             text = classes[i];
         }
-        labels[n++] = (struct clp_profile_label){.key = info->texts[i], .str = text};
+        ret[n++] = (struct clp_profile_label){.key = info->texts[i], .str = text};
     }
+    return n;
+}
+
+static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t,
+                             const struct clp_type_info *info, const struct clp_reader_record *r)
+{
+    struct clp_profile_label labels[EVENT_LABELS_MAX];
+    char classes[CLP_EVENT_TEXTS][CLP_NAME_MAX], number[24];
+    struct clp_span_texts texts;
+    struct clp_def_span span = span_of(t, r->event.rec->flags);
+    uint64_t n64 = r->event.rec->number;
+    size_t n = thread_labels(t, labels);
+    n += text_labels(info, r, classes, labels + n);
     if (info->number && info->number_as_text) {
         snprintf(number, sizeof(number), "%llu", (unsigned long long)n64);
         labels[n++] = (struct clp_profile_label){.key = info->number, .str = number};
     } else if (info->number && n64 && n64 <= INT64_MAX) {
         labels[n++] = (struct clp_profile_label){.key = info->number, .num = (int64_t)n64};
     }
+    n += clp_span_labels_of(&b->spans, &span, &texts, labels + n);
     return clp_profile_labels(b->profile, labels, n);
 }
 
@@ -372,6 +495,10 @@ void clp_build_record(struct clp_build *b, const struct clp_reader_record *recor
         add_sample(b, record);
     else if (record->type == CLP_REC_EVENT)
         add_event(b, record);
+    else if (record->type == CLP_REC_SPAN)
+        take_span(b, record);
+    else if (record->type == CLP_REC_ENDPOINT || record->type == CLP_REC_ROOT)
+        clp_span_labels_record(&b->spans, record);
     else
         clp_definitions_add(&b->defs, record);
 }
@@ -383,37 +510,59 @@ uint64_t clp_build_samples(const struct clp_build *b)
 
 /* ---- windows ------------------------------------------------------------------------------- */
 
-/* The values of all types that are asked for; CPU time, where it is among them, first and
- * preferred.
- */
+/* The parts of a profile that grow with what a target does; 0 stands for the whole ceiling. */
+static struct clp_profile_limits limits_of(unsigned share)
+{
+    if (share <= 1)
+        return (struct clp_profile_limits){0};
+    return (struct clp_profile_limits){
+        .strings = 65536 / share,
+        .string_bytes = (16u << 20) / share,
+        .functions = 32768 / share,
+        .locations = 131072 / share,
+        .stacks = 65536 / share,
+        .stack_frames = 4194304 / share,
+        .label_sets = 65536 / share,
+        .samples = 65536 / share,
+    };
+}
+
+/* The sample types that were asked for, those of CPU time last: how one is chosen by default is
+ * pprof's rule, the last. */
 static int new_profile(struct clp_build *b, struct clp_profile **ret)
 {
     struct clp_value_type values[CLP_PROFILE_VALUES_MAX];
+    uint32_t types = b->config.types ? b->config.types : 1u << CLP_TYPE_CPU;
+    bool time = (types & (1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL)) != 0;
     size_t n = 0;
-    memset(b->value_at, -1, sizeof(b->value_at));
-    for (int type = 0; type < CLP_TYPE_COUNT; type++) {
+    int value_at[CLP_SAMPLE_KIND_COUNT];
+    memset(value_at, -1, sizeof(value_at));
+    for (int type = CLP_TYPE_COUNT - 1; type >= 0; type--) {
         const struct clp_type_info *info = clp_type_info((enum clp_profile_type)type);
-        if (!(b->config.types & 1u << type))
+        if (!(types & 1u << type))
             continue;
-        b->value_at[info->kind] = (int)n;
+        value_at[info->kind] = (int)n;
         for (size_t i = 0; i < CLP_TYPE_VALUES_MAX && info->values[i].type; i++)
             values[n++] = info->values[i];
     }
-    bool cpu = (b->config.types & 1u << CLP_TYPE_CPU) != 0;
     struct clp_profile_config c = {
         .sample_types = values,
         .sample_type_count = n,
-        .default_sample_type = cpu ? "cpu" : NULL,
-        .period_type = cpu ? values[0] : (struct clp_value_type){NULL, NULL},
-        .period = cpu ? (int64_t)b->config.cpu_interval_ns : 1,
+        .period_type = values[n - 1],
+        .period = time ? (int64_t)b->config.cpu_interval_ns : 1,
+        .limits = limits_of(b->share),
     };
-    return clp_profile_new(&c, ret);
+    int r = clp_profile_new(&c, ret);
+    if (r == 0)
+        memcpy(b->value_at, value_at, sizeof(value_at));
+    return r;
 }
 
 static void begin_window(struct clp_build *b, struct clp_profile *profile)
 {
     b->profile = profile;
     b->window++;
+    clp_definitions_turn(&b->defs, b->window);
     b->samples = 0;
     clp_map_done(&b->frames);
     clp_map_done(&b->functions);
@@ -425,7 +574,8 @@ static void begin_window(struct clp_build *b, struct clp_profile *profile)
 static bool is_state(enum clp_counter c)
 {
     return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
-           c == CLP_CTR_BODIES || c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
+           c == CLP_CTR_BODIES || c == CLP_CTR_SPAN_HOOK || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
+           c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
 }
 
 /* Of a kind of events: only where it was asked for, then also a zero. */
@@ -464,18 +614,20 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
 static void comment_own(struct clp_build *b)
 {
     const struct {
-        const char *name;
+        const char *name, *unit;
         uint64_t *value;
     } own[] = {
-        {"agent_unknown_ids", &b->unknown_ids},
-        {"agent_definitions_refused", &b->defs.refused},
-        {"agent_threads_forgotten", &b->defs.forgotten},
-        {"agent_windows_lost", &b->windows_lost},
+        {"agent_unknown_ids", "count", &b->unknown_ids},
+        {"agent_definitions_refused", "count", &b->defs.refused},
+        {"agent_definitions_evicted", "count", &b->defs.evicted},
+        {"agent_threads_forgotten", "count", &b->defs.forgotten},
+        {"agent_windows_lost", "count", &b->windows_lost},
+        {"agent_idle_left_out", "nanoseconds", &b->idle_ns},
     };
     for (size_t i = 0; i < CLP_ARRAY_LEN(own); i++) {
         if (*own[i].value)
-            (void)!clp_profile_comment(b->profile, "%s=%llu count", own[i].name,
-                                       (unsigned long long)*own[i].value);
+            (void)!clp_profile_comment(b->profile, "%s=%llu %s", own[i].name,
+                                       (unsigned long long)*own[i].value, own[i].unit);
         *own[i].value = 0;
     }
 }
@@ -498,9 +650,22 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
                                    "allocations: bytes in all are right; their split over "
                                    "classes is an estimate of unknown error before "
                                    ".NET 10");
+    clp_span_labels_finish(&b->spans, b->profile);
     *ret = b->profile;
     begin_window(b, next);
     return 0;
+}
+
+void clp_build_set_share(struct clp_build *b, unsigned share)
+{
+    b->share = CLP_MAX(share, 1u);
+    b->defs.ceiling = CLP_BUILD_DEFINITIONS_BYTES / b->share;
+}
+
+void clp_build_set_types(struct clp_build *b, uint32_t types, uint64_t cpu_interval_ns)
+{
+    b->config.types = types;
+    b->config.cpu_interval_ns = cpu_interval_ns;
 }
 
 int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
@@ -510,10 +675,10 @@ int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
     if (!b)
         return -ENOMEM;
     b->config = *config;
-    if (!b->config.types)
-        b->config.types = 1u << CLP_TYPE_CPU;
+    b->share = 1;
     clp_map_init(&b->frames, FRAME_CACHE_MAX);
     clp_map_init(&b->functions, FRAME_CACHE_MAX);
+    clp_span_labels_init(&b->spans, config->spans);
     /* A tid can only be looked up where the target counts threads as we do. */
     clp_definitions_init(&b->defs, config->symbols, config->root_fd,
                          config->ns_pid == config->pid ? config->pid : 0,
@@ -536,6 +701,7 @@ struct clp_build *clp_build_free(struct clp_build *b)
     clp_map_done(&b->frames);
     clp_map_done(&b->functions);
     clp_definitions_done(&b->defs);
+    clp_span_labels_done(&b->spans);
     free(b->main_binary);
     free(b);
     return NULL;

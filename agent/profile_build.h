@@ -10,7 +10,9 @@
 #ifndef CLP_AGENT_PROFILE_BUILD_H
 #define CLP_AGENT_PROFILE_BUILD_H
 
+#include "agent/span_labels.h"
 #include "base/core/core.h"
+#include "config/value.h"
 #include "pprof/profile.h"
 #include "sampler/symbols/native_symbols.h"
 #include "wire/reader.h"
@@ -33,6 +35,8 @@ struct clp_build_config {
     uint32_t types;           /* bits 1 << enum clp_profile_type; 0: CPU time */
     bool ticks;               /* the runtime tells of allocations by ticks, not at random */
     uint64_t cpu_interval_ns; /* the period that profiles state */
+    enum clp_span_mode spans;
+    bool leave_out_idle; /* waits of idle threads are counted, and not shown */
 };
 
 /* Texts are copied. 0 or -ENOMEM. */
@@ -54,6 +58,11 @@ struct clp_build_window {
 int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
                      struct clp_profile **ret) CLP_MUST_USE;
 
+/* Room from the next window on: a part of what one target may have alone, as many targets share the
+ * agent's memory. `share` is at least 1. */
+void clp_build_set_share(struct clp_build *b, unsigned share);
+/* What the profiles hold and state, from the next window on. */
+void clp_build_set_types(struct clp_build *b, uint32_t types, uint64_t cpu_interval_ns);
 /* Samples since the window began. */
 uint64_t clp_build_samples(const struct clp_build *b);
 

@@ -1,21 +1,29 @@
 #include "agent/scan.h"
 
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/hash.h"
 #include "base/map.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define PIDS_MAX (1u << 20)
-#define FIRST_PAUSE_NS CLP_NSEC_PER_SEC
-/* A process may become a .NET one by exec, which its start time does not show; a pid may be used
- * again. */
+#define FIRST_PAUSE_NS CLP_SCAN_EVERY_NS
 #define LONGEST_PAUSE_NS (30 * CLP_NSEC_PER_SEC)
+/* A process may become a .NET one by exec, which its start time does not show but its name does. */
+#define NAMES_EVERY_NS CLP_NSEC_PER_SEC
+#define COST_SHARE 100u /* of the time that passes, one part for rounds */
 
 /* What is known of a pid. */
 struct known {
     uint64_t look_at_ns; /* not before */
     uint64_t pause_ns;   /* the last one */
     uint64_t seen_round;
+    uint64_t name; /* of the program, hashed; 0: not looked at */
+    bool held;     /* look_at_ns is the owner's word */
 };
 
 struct clp_scan {
@@ -23,6 +31,8 @@ struct clp_scan {
     struct clp_map pids; /* pid -> struct known */
     uint64_t round;
     uint64_t now_ns;
+    uint64_t names_at_ns; /* not before */
+    bool look_at_names, hurry;
     struct clp_dotnet candidates[CLP_SCAN_AT_ONCE];
     size_t count;
 };
@@ -69,6 +79,38 @@ static void pause_longer(struct known *k, uint64_t now_ns)
     k->look_at_ns = now_ns + k->pause_ns;
 }
 
+/* Kernel workers take a new name with each piece of work. */
+static uint64_t name_of(const struct clp_scan *s, int32_t pid)
+{
+    char path[512];
+    CLP_CLEANUP(clp_cleanup_free) char *comm = NULL;
+    size_t len;
+    snprintf(path, sizeof(path), "%s/%d/comm", s->roots->proc, pid);
+    if (clp_file_read(path, 64, &comm, &len) < 0 || strncmp(comm, "kworker/", 8) == 0)
+        return 0;
+    return clp_hash_bytes(comm, len) | 1;
+}
+
+/* Whether it is another program than when it was looked at before. */
+static bool has_changed(const struct clp_scan *s, int32_t pid, struct known *k)
+{
+    if (!s->look_at_names)
+        return false;
+    uint64_t name = name_of(s, pid);
+    bool changed = k->name && name && name != k->name;
+    k->name = name;
+    if (changed)
+        k->pause_ns = 0;
+    return changed;
+}
+
+static bool is_due(const struct clp_scan *s, int32_t pid, struct known *k)
+{
+    if (s->now_ns >= k->look_at_ns || (s->hurry && !k->held))
+        return true;
+    return !k->held && has_changed(s, pid, k);
+}
+
 static int look(void *context, int32_t pid)
 {
     struct clp_scan *s = context;
@@ -76,14 +118,15 @@ static int look(void *context, int32_t pid)
     if (!k)
         return 0;
     k->seen_round = s->round;
-    if (s->now_ns < k->look_at_ns || s->count == CLP_SCAN_AT_ONCE)
+    if (s->count == CLP_SCAN_AT_ONCE || !is_due(s, pid, k))
         return 0;
     struct clp_dotnet *d = &s->candidates[s->count];
+    k->held = false;
     if (clp_dotnet_open(s->roots, pid, d) < 0) {
         pause_longer(k, s->now_ns);
         return 0;
     }
-    if (d->state == CLP_DOTNET_PORT && d->run_state != 'T' && d->run_state != 't') {
+    if (d->state == CLP_DOTNET_PORT) {
         s->count++;
         return 0;
     }
@@ -105,21 +148,44 @@ static void forget_gone(struct clp_scan *s)
     }
 }
 
+/* Nobody answers for one that is stopped; it is not made to wait in vain. */
+static bool is_stopped(const struct clp_dotnet *d)
+{
+    return d->run_state == 'T' || d->run_state == 't';
+}
+
+/* The stopped ones to the end; the number of the others. */
+static size_t part(struct clp_scan *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        if (is_stopped(&s->candidates[i]))
+            continue;
+        struct clp_dotnet d = s->candidates[i];
+        s->candidates[i] = s->candidates[n];
+        s->candidates[n++] = d;
+    }
+    return n;
+}
+
 int clp_scan_round(struct clp_scan *s, uint64_t now_ns,
                    void (*found)(void *context, struct clp_dotnet *d), void *context)
 {
     s->round++;
     s->now_ns = now_ns;
     s->count = 0;
+    s->look_at_names = now_ns >= s->names_at_ns;
+    if (s->look_at_names)
+        s->names_at_ns = now_ns + NAMES_EVERY_NS;
     int r = clp_discover_pids(s->roots, look, s);
-    clp_dotnet_ask(s->candidates, s->count, CLP_DISCOVER_ASK_NS);
+    s->hurry = false;
+    clp_dotnet_ask(s->candidates, part(s), CLP_DISCOVER_ASK_NS);
     for (size_t i = 0; i < s->count; i++) {
         struct clp_dotnet *d = &s->candidates[i];
         struct known *k = know(s, d->pid);
         if (k)
             pause_longer(k, now_ns);
-        if (d->state == CLP_DOTNET_READY)
-            found(context, d);
+        found(context, d);
         clp_dotnet_done(d);
     }
     if (r == 0)
@@ -133,5 +199,26 @@ void clp_scan_hold(struct clp_scan *s, int32_t pid, uint64_t until_ns)
     if (!k)
         return;
     k->look_at_ns = until_ns;
+    k->held = true;
     k->seen_round = CLP_MAX(k->seen_round, s->round);
+}
+
+void clp_scan_hurry(struct clp_scan *s)
+{
+    s->hurry = true;
+}
+
+void clp_scan_release(struct clp_scan *s)
+{
+    struct clp_map_item i;
+    for (uint32_t at = clp_map_begin(&s->pids); clp_map_next(&s->pids, &at, &i);) {
+        struct known *k = i.value->ptr;
+        if (k->look_at_ns != UINT64_MAX)
+            k->look_at_ns = 0;
+    }
+}
+
+uint64_t clp_scan_pause_ns(uint64_t cost_ns)
+{
+    return CLP_MIN(CLP_MAX(cost_ns * COST_SHARE, CLP_SCAN_EVERY_NS), CLP_SCAN_LATEST_NS);
 }

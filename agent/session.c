@@ -1,5 +1,6 @@
 #include "agent/session.h"
 
+#include "agent/hook.h"
 #include "agent/place.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -36,11 +37,12 @@ struct clp_session {
 
     struct clp_place place;
     struct clp_attach_data attach;
+    struct clp_hook hook;
     struct clp_ipc_request request;
     struct clp_ipc_call call;
-    bool asked;    /* the call is open */
-    bool answered; /* the runtime has said yes */
-    bool again;    /* this is the second attach, which the library wished */
+    bool asked;     /* the call is open */
+    bool answered;  /* the runtime has said yes */
+    bool announced; /* nobody was asked: the library comes by itself */
     uint64_t attach_until_ns, retry_at_ns;
 
     int peer_fd; /* the library, or a visitor that has not shown its nonce */
@@ -95,7 +97,7 @@ static bool has_exited(const struct clp_session *s)
 
 /* ---- attach -------------------------------------------------------------------------------- */
 
-static int begin_attach(struct clp_session *s, struct clp_fault *fault);
+static int begin_attach(struct clp_session *s, uint32_t flags, struct clp_fault *fault);
 
 static int ask_runtime(struct clp_session *s)
 {
@@ -240,6 +242,29 @@ static void send_away(struct clp_session *s, const char *why)
     s->peer_fd = -1;
 }
 
+/* Who it is that loaded the library at its start: the socket's other end. Without its name a
+ * profile can still be made. */
+static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
+{
+    struct ucred peer = {0};
+    socklen_t len = sizeof(peer);
+    struct clp_dotnet found;
+    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0 ||
+        clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
+        return -ESRCH;
+    clp_dotnet_ask(&found, 1, CLP_DISCOVER_ASK_NS);
+    clp_dotnet_done(&s->target);
+    clp_cleanup_fd(&s->process_fd);
+    s->target = found;
+    s->process_fd = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+    if (!*found.info.runtime_version)
+        snprintf(s->target.info.runtime_version, sizeof(s->target.info.runtime_version), "%u.%u.%u",
+                 hello->runtime_major, hello->runtime_minor, hello->runtime_patch);
+    if (!found.info.major)
+        s->target.info.major = hello->runtime_major;
+    return 0;
+}
+
 static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
 {
     int r = clp_msg_hello_check(hello, s->attach.library_nonce, s->library_version,
@@ -251,35 +276,14 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
              "process %d holds a library of another clrpulse version; restart "
              "the process, or use the clrpulse that belongs to it",
              s->target.pid);
+    else if (s->announced && adopt_peer(s, hello) < 0)
+        send_away(s, "it has gone");
     else
         welcome(s);
 }
 
-/* The library asked for a second attach. What the first one made is given back. */
-static void attach_again(struct clp_session *s)
-{
-    close_attach(s);
-    clp_cleanup_fd(&s->peer_fd);
-    s->peer_fd = -1;
-    s->reader = clp_reader_free(s->reader);
-    if (s->memory)
-        (void)munmap(s->memory, s->memory_bytes);
-    s->memory = NULL;
-    s->again = true;
-    s->answered = false;
-    s->retry_at_ns = 0;
-    s->state = CLP_SESSION_ATTACHING;
-    int r = begin_attach(s, &s->fault);
-    if (r < 0)
-        fail(s, r);
-}
-
 static void take_refusal(struct clp_session *s, const struct clp_msg_refused *m)
 {
-    if (m->msg.flags & CLP_REFUSED_AGAIN && !s->again) {
-        attach_again(s);
-        return;
-    }
     char reason[sizeof(m->reason) * 3];
     struct clp_text t = clp_text_in(reason, sizeof(reason));
     clp_text_utf8_clean(&t, m->reason, strnlen(m->reason, sizeof(m->reason)));
@@ -333,7 +337,10 @@ static void step_attaching(struct clp_session *s, uint64_t now_ns)
     if (s->state != CLP_SESSION_ATTACHING)
         return;
     if (has_exited(s))
-        FAIL(s, -ESRCH, "process %d ended during the attach", s->target.pid);
+        FAIL(s, -ESRCH,
+             s->announced ? "process %d ended before the library was loaded in it"
+                          : "process %d ended during the attach",
+             s->target.pid);
     else if (now_ns >= s->attach_until_ns)
         FAIL(s, -ETIMEDOUT,
              "the library in process %d did not report back within %llu s; see the "
@@ -343,15 +350,46 @@ static void step_attaching(struct clp_session *s, uint64_t now_ns)
 
 /* ---- live ---------------------------------------------------------------------------------- */
 
-/* The runtime's answer may come after the library's HELLO, which counts for more than any answer.
- */
+/* The runtime's answer may come after the library's HELLO, which counts for more than any answer;
+ * a recount that failed is asked for again. */
 static void finish_call(struct clp_session *s, uint64_t now_ns)
 {
     struct clp_ipc_reply reply;
-    if (clp_ipc_call_step(&s->call, now_ns, &reply) == -EAGAIN)
+    if (clp_ipc_call_step(&s->call, now_ns, &reply) != -EAGAIN)
+        close_attach(s);
+}
+
+/* The library asks for an attach that adds no reader. Its wish comes each second until it is
+ * fulfilled; while one is under way the next is passed over. */
+static void take_recount(struct clp_session *s, uint64_t now_ns)
+{
+    struct clp_fault fault;
+    if (s->asked)
         return;
-    clp_ipc_call_done(&s->call);
-    s->asked = false;
+    s->attach_until_ns = now_ns + s->config.attach_ns;
+    if (begin_attach(s, CLP_ATTACH_COUNT_ONLY, &fault) < 0) {
+        clp_log_debug("process %d: no recount: %s", s->target.pid, fault.text);
+        close_attach(s);
+    }
+}
+
+/* When the library serves the ring: before, it could not be found by the hook, nor tell that
+ * another session has brought it. */
+static void step_hook(struct clp_session *s, uint64_t now_ns)
+{
+    bool runs = clp_reader_counter(s->reader, CLP_CTR_SPAN_HOOK) != 0;
+    if (s->hook.state == CLP_HOOK_NEW && clp_reader_heartbeat_ns(s->reader) != 0) {
+        if (runs)
+            s->hook.state = CLP_HOOK_RUNS;
+        else if (s->announced) /* in its environment, as the library was */
+            clp_hook_expect(&s->hook, now_ns);
+        else
+            clp_hook_send(&s->hook, &s->target, s->config.library);
+    }
+    bool was_off = s->hook.state == CLP_HOOK_OFF;
+    clp_hook_step(&s->hook, now_ns, runs);
+    if (s->hook.state == CLP_HOOK_OFF && !was_off)
+        clp_log_debug("process %d: no spans: %s", s->target.pid, s->hook.reason);
 }
 
 static void step_closed(struct clp_session *s, uint64_t now_ns)
@@ -367,6 +405,7 @@ static void step_live(struct clp_session *s, uint64_t now_ns)
     alignas(8) uint8_t buf[MESSAGE_MAX_BYTES];
     if (s->asked)
         finish_call(s, now_ns);
+    step_hook(s, now_ns);
     if (s->peer_fd < 0) {
         step_closed(s, now_ns);
         return;
@@ -374,6 +413,8 @@ static void step_live(struct clp_session *s, uint64_t now_ns)
     int r = receive(s, buf, sizeof(buf));
     if (r == CLP_MSG_REFUSED) {
         take_refusal(s, (const struct clp_msg_refused *)buf);
+    } else if (r == CLP_MSG_RECOUNT) {
+        take_recount(s, now_ns);
     } else if (r == -ECONNRESET) {
         clp_cleanup_fd(&s->peer_fd);
         s->peer_fd = -1;
@@ -418,6 +459,16 @@ int clp_session_flush(struct clp_session *s, uint64_t flush_id)
     return send_message(s->peer_fd, &m, sizeof(m), -1);
 }
 
+int clp_session_set(struct clp_session *s, const struct clp_settings *settings)
+{
+    struct clp_msg_settings m = {.msg = {.size = sizeof(m), .type = CLP_MSG_SETTINGS},
+                                 .settings = *settings};
+    s->config.settings = *settings; /* for a WELCOME that is still to come */
+    if (s->state != CLP_SESSION_LIVE || s->peer_fd < 0)
+        return s->state == CLP_SESSION_ATTACHING ? 0 : -ENOTCONN;
+    return send_message(s->peer_fd, &m, sizeof(m), -1);
+}
+
 void clp_session_bye(struct clp_session *s, bool detach)
 {
     struct clp_msg m = {
@@ -431,10 +482,11 @@ void clp_session_bye(struct clp_session *s, bool detach)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-static int fill_attach_data(struct clp_session *s)
+static int fill_attach_data(struct clp_session *s, uint32_t flags)
 {
     struct clp_attach_data *a = &s->attach;
-    *a = (struct clp_attach_data){.magic = CLP_WIRE_MAGIC, .version = CLP_WIRE_VERSION};
+    *a = (struct clp_attach_data){
+        .magic = CLP_WIRE_MAGIC, .version = CLP_WIRE_VERSION, .flags = flags};
     memcpy(a->socket_path, s->place.socket_path, sizeof(a->socket_path));
     if (getrandom(a->library_nonce, CLP_NONCE_BYTES, 0) != CLP_NONCE_BYTES ||
         getrandom(a->reader_nonce, CLP_NONCE_BYTES, 0) != CLP_NONCE_BYTES)
@@ -442,13 +494,13 @@ static int fill_attach_data(struct clp_session *s)
     return 0;
 }
 
-static int begin_attach(struct clp_session *s, struct clp_fault *fault)
+static int begin_attach(struct clp_session *s, uint32_t flags, struct clp_fault *fault)
 {
     static const uint8_t clsid[CLP_GUID_BYTES] = CLP_CLSID_BYTES;
     int r = clp_place_make(&s->place, &s->target, s->config.library, fault);
     if (r < 0)
         return r;
-    r = fill_attach_data(s);
+    r = fill_attach_data(s, flags);
     if (r == 0)
         r = clp_ipc_encode_attach(&s->request, (uint32_t)(s->config.attach_ns / CLP_NSEC_PER_MSEC),
                                   clsid, s->place.library_path, &s->attach, sizeof(s->attach));
@@ -474,12 +526,11 @@ static int take_target(struct clp_session *s, const struct clp_dotnet *t, struct
     return 0;
 }
 
-int clp_session_start(const struct clp_dotnet *target, const struct clp_session_config *config,
-                      struct clp_session **ret, struct clp_fault *fault)
+static struct clp_session *new_session(const struct clp_session_config *config)
 {
     struct clp_session *s = calloc(1, sizeof(*s));
     if (!s)
-        return clp_fault_set(fault, -ENOMEM, "out of memory");
+        return NULL;
     s->config = *config;
     snprintf(s->library, sizeof(s->library), "%s", config->library);
     s->config.library = s->library;
@@ -489,11 +540,22 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
         s->config.attach_ns = CLP_SESSION_ATTACH_NS;
     s->attach_until_ns = clp_clock_monotonic_ns() + s->config.attach_ns;
     s->peer_fd = s->process_fd = -1;
+    s->target.root_fd = s->target.temp_fd = -1;
+    clp_hook_init(&s->hook, config->no_hook);
     s->place = (struct clp_place){
         .listen_fd = -1, .meet = {.parent_fd = -1, .fd = -1}, .copy = {.parent_fd = -1, .fd = -1}};
+    return s;
+}
+
+int clp_session_start(const struct clp_dotnet *target, const struct clp_session_config *config,
+                      struct clp_session **ret, struct clp_fault *fault)
+{
+    struct clp_session *s = new_session(config);
+    if (!s)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
     int r = take_target(s, target, fault);
     if (r == 0)
-        r = begin_attach(s, fault);
+        r = begin_attach(s, 0, fault);
     if (r < 0) {
         clp_session_free(s);
         return r;
@@ -502,11 +564,58 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
     return 0;
 }
 
+static void announcement(const struct clp_attach_data *data, char *ret)
+{
+    const uint8_t *bytes = (const uint8_t *)data;
+    for (size_t i = 0; i < sizeof(*data); i++)
+        snprintf(ret + 2 * i, 3, "%02x", bytes[i]);
+}
+
+int clp_session_announce(const struct clp_session_config *config, struct clp_session **ret,
+                         char ret_announcement[CLP_ANNOUNCEMENT_BYTES], struct clp_fault *fault)
+{
+    struct clp_session *s = new_session(config);
+    if (!s)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
+    s->announced = true;
+    s->target = (struct clp_dotnet){.root_fd = -1, .temp_fd = -1};
+    s->attach_until_ns = UINT64_MAX; /* its program may be the last of a long script */
+    int r = clp_place_announce(&s->place, fault);
+    if (r == 0 && fill_attach_data(s, 0) < 0)
+        r = clp_fault_set(fault, -EIO, "the kernel gives no random numbers");
+    if (r < 0) {
+        clp_session_free(s);
+        return r;
+    }
+    announcement(&s->attach, ret_announcement);
+    *ret = s;
+    return 0;
+}
+
+int clp_session_watch(struct clp_session *s, int32_t pid)
+{
+    struct clp_dotnet found;
+    int r = clp_dotnet_open(&clp_discover_system, pid, &found);
+    if (r < 0)
+        return r;
+    clp_dotnet_done(&s->target);
+    clp_cleanup_fd(&s->process_fd);
+    s->target = found;
+    s->process_fd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return 0;
+}
+
+const struct clp_dotnet *clp_session_process(const struct clp_session *s)
+{
+    return &s->target;
+}
+
 struct clp_session *clp_session_free(struct clp_session *s)
 {
     if (!s)
         return NULL;
     close_attach(s);
+    clp_hook_done(&s->hook);
     clp_cleanup_fd(&s->peer_fd);
     clp_cleanup_fd(&s->process_fd);
     clp_dotnet_done(&s->target);
@@ -526,6 +635,9 @@ size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret)
         return 0;
     if (s->asked)
         ret[n++] = (struct pollfd){.fd = s->call.fd, .events = clp_ipc_call_events(&s->call)};
+    if (s->hook.state == CLP_HOOK_ASKED)
+        ret[n++] =
+            (struct pollfd){.fd = s->hook.call.fd, .events = clp_ipc_call_events(&s->hook.call)};
     if (s->peer_fd >= 0)
         ret[n++] = (struct pollfd){.fd = s->peer_fd, .events = POLLIN};
     else if (s->place.listen_fd >= 0)
@@ -533,6 +645,12 @@ size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret)
     if (s->process_fd >= 0)
         ret[n++] = (struct pollfd){.fd = s->process_fd, .events = POLLIN};
     return n;
+}
+
+bool clp_session_has_spans(const struct clp_session *s, const char **ret_reason)
+{
+    *ret_reason = s->hook.reason;
+    return s->hook.state == CLP_HOOK_RUNS;
 }
 
 enum clp_session_state clp_session_state(const struct clp_session *s)
@@ -563,6 +681,19 @@ uint64_t clp_session_marked(const struct clp_session *s, enum clp_counter counte
 uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter)
 {
     return s->reader ? clp_reader_counter(s->reader, counter) : 0;
+}
+
+uint64_t clp_session_kept_seq(const struct clp_session *s)
+{
+    const struct clp_wire_header *h = s->memory;
+    return h ? atomic_load_explicit(&h->kept_seq, memory_order_relaxed) : 0;
+}
+
+void clp_session_leave_seq(struct clp_session *s, uint64_t next)
+{
+    struct clp_wire_header *h = s->memory;
+    if (h)
+        atomic_store_explicit(&h->next_seq, next, memory_order_relaxed);
 }
 
 const char *clp_session_library_version(const struct clp_session *s)

@@ -18,13 +18,16 @@
 #define CLP_SESSION_ATTACH_NS (10 * CLP_NSEC_PER_SEC) /* from start to the library's HELLO */
 #define CLP_SESSION_RING_BYTES (1u << 20)
 #define CLP_SESSION_DRAIN_NS (100 * CLP_NSEC_PER_MSEC) /* how often to drain */
-#define CLP_SESSION_FDS 4u
+#define CLP_SESSION_FDS 5u
 
 struct clp_session;
 
 struct clp_session_config {
     const char *library; /* our libclrpulse.so, absolute, without symlinks */
     struct clp_settings settings;
+    /* Why there is no start-up hook; NULL: send it, or for a session that is announced, expect it:
+     * the caller has it in the program's environment. Copied. */
+    const char *no_hook;
     uint32_t ring_bytes; /* 0: CLP_SESSION_RING_BYTES */
     uint64_t attach_ns;  /* 0: CLP_SESSION_ATTACH_NS */
     /* Each record in its order, MARK included; during clp_session_step and clp_session_drain. */
@@ -43,6 +46,18 @@ enum clp_session_state {
  * references; *target stays the caller's. 0, or a fault. */
 int clp_session_start(const struct clp_dotnet *target, const struct clp_session_config *config,
                       struct clp_session **ret, struct clp_fault *fault) CLP_MUST_USE;
+/* Waits for a library that a process of ours loads when it starts: *ret_announcement is what the
+ * variable CLRPULSE_ATTACH has to say in that process. The first one that shows the nonce is taken,
+ * the process started or one of its children. Before the first step, name the process with
+ * clp_session_watch: when it ends, the wait ends. */
+#define CLP_ANNOUNCEMENT_BYTES (2 * sizeof(struct clp_attach_data) + 1)
+int clp_session_announce(const struct clp_session_config *config, struct clp_session **ret,
+                         char ret_announcement[CLP_ANNOUNCEMENT_BYTES],
+                         struct clp_fault *fault) CLP_MUST_USE;
+/* 0 or -errno: there is no such process. */
+int clp_session_watch(struct clp_session *s, int32_t pid) CLP_MUST_USE;
+/* The process; of an announced session known once it is LIVE. The session's. */
+const struct clp_dotnet *clp_session_process(const struct clp_session *s);
 /* Takes the placed files away, leaves the library (which then goes idle). Accepts NULL; returns
  * NULL. */
 struct clp_session *clp_session_free(struct clp_session *s);
@@ -69,6 +84,16 @@ void clp_session_bye(struct clp_session *s, bool detach);
 uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter);
 /* The same as of the last MARK: totals of exactly the samples in front of it. */
 uint64_t clp_session_marked(const struct clp_session *s, enum clp_counter counter);
+/* The number that the process's next profile had with the agent before; 0 before that is known. The
+ * library's word: foreign. */
+uint64_t clp_session_kept_seq(const struct clp_session *s);
+/* Leaves the number of the next profile for the agent after this one. */
+void clp_session_leave_seq(struct clp_session *s, uint64_t next);
+/* New settings for the library. 0, or -errno when it cannot be told now. */
+int clp_session_set(struct clp_session *s, const struct clp_settings *settings) CLP_MUST_USE;
+/* Whether the target's spans are followed; else *ret_reason says why not, "" while that is being
+ * arranged. */
+bool clp_session_has_spans(const struct clp_session *s, const char **ret_reason);
 const char *clp_session_library_version(const struct clp_session *s); /* "" before HELLO */
 /* The target's root for reading its images; the session's. */
 int clp_session_root_fd(const struct clp_session *s);

@@ -2,7 +2,6 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/core/text.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -10,45 +9,73 @@
 #include <string.h>
 
 #define MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
+#define QUIET_STEPS 5
+#define QUIET_NS (250 * CLP_NSEC_PER_MSEC)
 
 struct clp_target {
     struct clp_target_config config;
-    struct clp_dotnet process;
     struct clp_session *session;
     struct clp_build *build;
 
-    uint64_t start_ns; /* of the window, CLOCK_MONOTONIC; 0 while attaching */
-    uint64_t seq;
+    uint64_t start_ns;      /* of the window, CLOCK_MONOTONIC; 0 while attaching */
+    uint64_t start_unix_ns; /* its stamp */
+    uint32_t types;         /* that its profile shows */
+    uint64_t era;           /* of config.walltime, when it was stamped */
     uint64_t flush_id;      /* of the last FLUSH */
     uint64_t mark_until_ns; /* the window is being cut; 0 otherwise */
     bool ended;             /* the last window has been given */
+    unsigned quiet_steps;   /* without a record, in a row */
     uint64_t last_words_ns; /* the library's own last MARK: nothing comes after it */
 };
 
-/* Realtime of a moment on the monotonic clock, which windows are measured by. */
-static uint64_t unix_of(uint64_t monotonic_ns)
+/* ---- the window ---------------------------------------------------------------------------- */
+
+/* The first window, or the first after the wall clock has stepped. */
+static void stamp(struct clp_target *t)
 {
-    return clp_clock_realtime_ns() - (clp_clock_monotonic_ns() - monotonic_ns);
+    t->start_unix_ns = clp_walltime_of(t->config.walltime, t->start_ns);
+    t->era = t->config.walltime->era;
 }
 
-static void give_window(struct clp_target *t, uint64_t end_ns, bool marked)
+static void begin_first(struct clp_target *t, uint64_t now_ns)
 {
-    struct clp_build_window b = {.start_unix_ns = unix_of(t->start_ns),
-                                 .duration_ns = end_ns - t->start_ns};
-    struct clp_window w = {.start_unix_ns = b.start_unix_ns,
-                           .duration_ns = b.duration_ns,
-                           .seq = t->seq,
-                           .marked = marked};
+    t->start_ns = now_ns;
+    stamp(t);
+}
+
+static void begin_next(struct clp_target *t, uint64_t start_ns, uint64_t length_ns)
+{
+    t->start_ns = start_ns;
+    t->start_unix_ns += length_ns;
+    if (t->era != t->config.walltime->era)
+        stamp(t);
+}
+
+static int32_t pid_of(const struct clp_target *t)
+{
+    return clp_target_process(t)->pid;
+}
+
+static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool last)
+{
+    struct clp_window w = {.start_unix_ns = t->start_unix_ns,
+                           .duration_ns = end_ns - t->start_ns,
+                           .start_ns = t->start_ns,
+                           .samples = clp_target_samples(t),
+                           .types = t->types,
+                           .marked = marked,
+                           .last = last};
+    struct clp_build_window b = {.start_unix_ns = w.start_unix_ns, .duration_ns = w.duration_ns};
     for (unsigned c = 0; c < CLP_CTR_COUNT; c++)
         b.counters[c] = marked ? clp_session_marked(t->session, (enum clp_counter)c)
                                : clp_session_counter(t->session, (enum clp_counter)c);
-    t->start_ns = end_ns;
+    begin_next(t, end_ns, w.duration_ns);
     t->mark_until_ns = 0;
     if (clp_build_finish(t->build, &b, &w.profile) < 0) {
-        clp_log_error("process %d: a window was lost: out of memory", t->process.pid);
+        clp_log_error("process %d: a window was lost: out of memory", pid_of(t));
         return;
     }
-    t->seq++;
+    t->types = t->config.types;
     if (!marked)
         (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
     t->config.window(t->config.context, t, &w);
@@ -65,15 +92,16 @@ static void take_mark(struct clp_target *t, const struct clp_rec_mark *mark)
     if (mark->flush_id == 0)
         t->last_words_ns = end_ns;
     else if (mark->flush_id == t->flush_id && t->mark_until_ns)
-        give_window(t, end_ns, true);
+        give_window(t, end_ns, true, false);
 }
 
 static void take_record(void *context, const struct clp_reader_record *record)
 {
     struct clp_target *t = context;
+    t->quiet_steps = 0;
     if (record->type == CLP_REC_MARK)
         take_mark(t, record->mark.rec);
-    else
+    else if (t->build)
         clp_build_record(t->build, record);
 }
 
@@ -81,42 +109,71 @@ static void take_record(void *context, const struct clp_reader_record *record)
 
 static int make_builder(struct clp_target *t)
 {
+    const struct clp_dotnet *process = clp_target_process(t);
     char link[64], exe[4096];
-    snprintf(link, sizeof(link), "/proc/%d/exe", t->process.pid);
+    snprintf(link, sizeof(link), "/proc/%d/exe", process->pid);
     ssize_t n = readlink(link, exe, sizeof(exe) - 1);
     exe[n > 0 ? n : 0] = '\0';
     struct clp_build_config c = {
         .symbols = t->config.symbols,
         .root_fd = clp_session_root_fd(t->session),
-        .pid = t->process.pid,
-        .ns_pid = t->process.ns_pid,
+        .pid = process->pid,
+        .ns_pid = process->ns_pid,
         .main_binary = n > 0 ? exe : NULL,
-        .types = t->config.types,
-        .ticks = t->process.info.major < 10,
+        .ticks = process->info.major < 10,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
+        .spans = t->config.spans,
+        .types = t->config.types,
+        .leave_out_idle = t->config.leave_out_idle,
     };
+    t->types = t->config.types;
     return clp_build_new(&c, &t->build);
+}
+
+static struct clp_target *new_target(const struct clp_target_config *config,
+                                     struct clp_session_config *ret)
+{
+    struct clp_target *t = calloc(1, sizeof(*t));
+    if (!t)
+        return NULL;
+    t->config = *config;
+    *ret = (struct clp_session_config){.library = config->library,
+                                       .settings = config->settings,
+                                       .no_hook = config->no_hook,
+                                       .record = take_record,
+                                       .context = t};
+    return t;
 }
 
 int clp_target_start(const struct clp_dotnet *found, const struct clp_target_config *config,
                      struct clp_target **ret, struct clp_fault *fault)
 {
-    struct clp_target *t = calloc(1, sizeof(*t));
-    struct clp_session_config c = {.library = config->library,
-                                   .settings = config->settings,
-                                   .record = take_record,
-                                   .context = t};
+    struct clp_session_config c;
+    struct clp_target *t = new_target(config, &c);
     if (!t)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
-    t->config = *config;
-    t->process = *found;
-    t->process.root_fd = t->process.temp_fd = -1;
     int r = clp_session_start(found, &c, &t->session, fault);
     if (r == 0) {
         r = make_builder(t);
         if (r < 0)
             clp_fault_set(fault, r, "out of memory");
     }
+    if (r < 0) {
+        clp_target_free(t);
+        return r;
+    }
+    *ret = t;
+    return 0;
+}
+
+int clp_target_announce(const struct clp_target_config *config, struct clp_target **ret,
+                        char ret_announcement[CLP_ANNOUNCEMENT_BYTES], struct clp_fault *fault)
+{
+    struct clp_session_config c;
+    struct clp_target *t = new_target(config, &c);
+    if (!t)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
+    int r = clp_session_announce(&c, &t->session, ret_announcement, fault);
     if (r < 0) {
         clp_target_free(t);
         return r;
@@ -137,7 +194,7 @@ struct clp_target *clp_target_free(struct clp_target *t)
 
 const struct clp_dotnet *clp_target_process(const struct clp_target *t)
 {
-    return &t->process;
+    return clp_session_process(t->session);
 }
 
 struct clp_session *clp_target_session(struct clp_target *t)
@@ -149,30 +206,39 @@ struct clp_session *clp_target_session(struct clp_target *t)
 
 static void give_last_window(struct clp_target *t, uint64_t now_ns)
 {
-    if (t->ended || t->start_ns == 0)
+    if (t->ended || t->start_ns == 0 || !t->build)
         return;
     t->ended = true;
     uint64_t end_ns = t->last_words_ns ? t->last_words_ns : now_ns;
-    give_window(t, CLP_MAX(end_ns, t->start_ns), t->last_words_ns != 0);
+    give_window(t, CLP_MAX(end_ns, t->start_ns), t->last_words_ns != 0, true);
 }
 
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
 {
     enum clp_session_state before = clp_session_state(t->session);
+    t->quiet_steps++;
     if (before == CLP_SESSION_LIVE && t->start_ns == 0)
-        t->start_ns = now_ns;
+        begin_first(t, now_ns);
     enum clp_session_state state = clp_session_step(t->session, now_ns);
     if (state == CLP_SESSION_LIVE && t->start_ns == 0)
-        t->start_ns = now_ns;
-    if (state == CLP_SESSION_ATTACHING)
-        t->start_ns = 0; /* again: nothing had been taken before */
+        begin_first(t, now_ns);
+    if (state == CLP_SESSION_LIVE && !t->build && make_builder(t) < 0)
+        return state; /* tried again with the next step; the ring waits */
     if (state == CLP_SESSION_LIVE)
         state = clp_session_drain(t->session);
     if (state == CLP_SESSION_LIVE && t->mark_until_ns && now_ns >= t->mark_until_ns)
-        give_window(t, now_ns, false);
+        give_window(t, now_ns, false, false);
     if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
         give_last_window(t, now_ns);
     return state;
+}
+
+void clp_target_end(struct clp_target *t, uint64_t now_ns, bool detach)
+{
+    bool live = clp_session_state(t->session) == CLP_SESSION_LIVE;
+    clp_session_bye(t->session, detach);
+    if (live && clp_target_samples(t) > 0)
+        give_last_window(t, now_ns);
 }
 
 void clp_target_cut(struct clp_target *t, uint64_t now_ns)
@@ -183,7 +249,7 @@ void clp_target_cut(struct clp_target *t, uint64_t now_ns)
     t->mark_until_ns = now_ns + CLP_TARGET_MARK_NS;
     int r = clp_session_flush(t->session, t->flush_id);
     if (r < 0)
-        clp_log_debug("process %d: cannot ask for a mark: %s", t->process.pid, strerror(-r));
+        clp_log_debug("process %d: cannot ask for a mark: %s", pid_of(t), strerror(-r));
 }
 
 bool clp_target_is_cutting(const struct clp_target *t)
@@ -193,7 +259,10 @@ bool clp_target_is_cutting(const struct clp_target *t)
 
 uint64_t clp_target_patience_ns(const struct clp_target *t)
 {
-    return t->mark_until_ns ? MARK_POLL_NS : CLP_SESSION_DRAIN_NS;
+    if (t->mark_until_ns)
+        return MARK_POLL_NS;
+    /* A ring that was empty for half a second does not fill in the next quarter. */
+    return t->quiet_steps > QUIET_STEPS ? QUIET_NS : CLP_SESSION_DRAIN_NS;
 }
 
 uint64_t clp_target_window_start_ns(const struct clp_target *t)
@@ -201,28 +270,24 @@ uint64_t clp_target_window_start_ns(const struct clp_target *t)
     return t->start_ns;
 }
 
-/* ---- names --------------------------------------------------------------------------------- */
-
-/* The program's own file in a command line: behind the runtime's host when that started it. */
-static const char *command_name(const struct clp_dotnet *found, char *buf, size_t cap)
+void clp_target_set(struct clp_target *t, const struct clp_settings *settings, uint32_t types)
 {
-    const char *line = found->info.command_line;
-    size_t n = strcspn(line, " ");
-    const char *slash = memrchr(line, '/', n);
-    const char *name = slash ? slash + 1 : line;
-    snprintf(buf, cap, "%.*s", (int)(line + n - name), name);
-    return *buf ? buf : found->comm;
+    int r = clp_session_set(t->session, settings);
+    if (r < 0)
+        clp_log_debug("process %d: cannot be told its settings: %s", pid_of(t), strerror(-r));
+    t->config.settings = *settings;
+    t->config.types = types;
+    if (t->build)
+        clp_build_set_types(t->build, types, settings->cpu_interval_ns);
 }
 
-void clp_target_service(const struct clp_dotnet *found, const char *configured,
-                        char ret[CLP_SERVICE_BYTES])
+void clp_target_set_share(struct clp_target *t, unsigned share)
 {
-    char command[128];
-    const char *name = configured;
-    if (strcmp(configured, "auto") == 0)
-        name = *found->service               ? found->service
-               : *found->info.entry_assembly ? found->info.entry_assembly
-                                             : command_name(found, command, sizeof(command));
-    struct clp_text t = clp_text_in(ret, CLP_SERVICE_BYTES);
-    clp_text_utf8_clean(&t, name, strlen(name));
+    if (t->build)
+        clp_build_set_share(t->build, share);
+}
+
+uint64_t clp_target_samples(const struct clp_target *t)
+{
+    return t->build ? clp_build_samples(t->build) : 0;
 }

@@ -7,13 +7,13 @@
 
 #include "agent/profile_build.h"
 #include "agent/session.h"
+#include "agent/walltime.h"
 #include "base/core/core.h"
 #include "pprof/profile.h"
 
 #include <stdbool.h>
 
 #define CLP_TARGET_MARK_NS (2 * CLP_NSEC_PER_SEC) /* the library's time to answer FLUSH */
-#define CLP_SERVICE_BYTES 256u
 
 struct clp_target;
 
@@ -21,15 +21,22 @@ struct clp_target;
 struct clp_window {
     struct clp_profile *profile;
     uint64_t start_unix_ns, duration_ns;
-    uint64_t seq; /* from 0 in each session */
-    bool marked;  /* accounted for by the library up to its end */
+    uint64_t start_ns; /* CLOCK_MONOTONIC; windows of a session abut */
+    uint64_t samples;
+    uint32_t types; /* that the profile shows, bit (1 << enum clp_profile_type) */
+    bool marked;    /* accounted for by the library up to its end */
+    bool last;      /* the target has ended or failed */
 };
 
 struct clp_target_config {
     const char *library;
     struct clp_symbols *symbols;
     struct clp_settings settings;
-    uint32_t types; /* of the profiles; settings.sample_kinds must have their samples */
+    const char *no_hook; /* as in session.h */
+    enum clp_span_mode spans;
+    uint32_t types; /* bit (1 << enum clp_profile_type) */
+    bool leave_out_idle;
+    const struct clp_walltime *walltime; /* the owner's; it outlives the target */
     void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
     void *context;
 };
@@ -37,10 +44,15 @@ struct clp_target_config {
 /* Begins to attach to a READY process. *found stays the caller's. 0, or a fault. */
 int clp_target_start(const struct clp_dotnet *found, const struct clp_target_config *config,
                      struct clp_target **ret, struct clp_fault *fault) CLP_MUST_USE;
+/* The same for a process that we start and that loads the library by itself: see
+ * clp_session_announce and clp_session_watch. */
+int clp_target_announce(const struct clp_target_config *config, struct clp_target **ret,
+                        char ret_announcement[CLP_ANNOUNCEMENT_BYTES],
+                        struct clp_fault *fault) CLP_MUST_USE;
 /* Leaves without a word. Accepts NULL; returns NULL. */
 struct clp_target *clp_target_free(struct clp_target *t);
 
-const struct clp_dotnet *clp_target_process(const struct clp_target *t); /* without its fds */
+const struct clp_dotnet *clp_target_process(const struct clp_target *t); /* the session's fds */
 struct clp_session *clp_target_session(struct clp_target *t);
 
 /* Hand-shake, socket, ring, window. Call at events of the session's descriptors and after
@@ -51,15 +63,21 @@ enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns);
  */
 void clp_target_cut(struct clp_target *t, uint64_t now_ns);
 bool clp_target_is_cutting(const struct clp_target *t);
+/* Ends the session from our side: reads what is there, gives what has come since the last window,
+ * says goodbye; `detach` as for clp_session_bye. Only clp_target_free may follow. */
+void clp_target_end(struct clp_target *t, uint64_t now_ns, bool detach);
 /* How long to wait for events before the next step: shorter while a MARK is due, which no
  * descriptor tells. */
 uint64_t clp_target_patience_ns(const struct clp_target *t);
 /* When the window began, CLOCK_MONOTONIC; 0 while attaching. */
 uint64_t clp_target_window_start_ns(const struct clp_target *t);
 
-/* The service's name: `configured` unless that is "auto"; then what the process's environment, its
- * entry assembly or its command say. */
-void clp_target_service(const struct clp_dotnet *found, const char *configured,
-                        char ret[CLP_SERVICE_BYTES]);
+/* Other settings and types: the library samples by them at once, profiles show them from the next
+ * window on. */
+void clp_target_set(struct clp_target *t, const struct clp_settings *settings, uint32_t types);
+/* clp_build_set_share. */
+void clp_target_set_share(struct clp_target *t, unsigned share);
+/* Samples since the window began. */
+uint64_t clp_target_samples(const struct clp_target *t);
 
 #endif

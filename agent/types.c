@@ -2,6 +2,7 @@
 
 static const struct clp_type_info infos[CLP_TYPE_COUNT] = {
     [CLP_TYPE_CPU] = {.kind = CLP_SAMPLE_CPU, .values = {{"cpu", "nanoseconds"}}},
+    [CLP_TYPE_WALL] = {.kind = CLP_SAMPLE_WALL, .values = {{"wall", "nanoseconds"}}},
     [CLP_TYPE_EXCEPTIONS] = {.kind = CLP_SAMPLE_EXCEPTION,
                              .values = {{"exceptions", "count"}},
                              .texts = {"exception_type", "exception_message"},

@@ -203,7 +203,13 @@ int clp_file_write_at(int dirfd, const char *name, const void *data, size_t len,
     return dir < 0 || fsync(dir) == 0 || errno == EINVAL ? 0 : -errno;
 }
 
-int clp_file_write(const char *path, const void *data, size_t len, mode_t mode)
+static int write_into(const char *path, const void *data, size_t len)
+{
+    CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    return fd < 0 ? -errno : clp_file_write_fd(fd, data, len);
+}
+
+static int replace(const char *path, const void *data, size_t len, mode_t mode)
 {
     const char *slash = strrchr(path, '/');
     if (!slash)
@@ -213,6 +219,15 @@ int clp_file_write(const char *path, const void *data, size_t len, mode_t mode)
         return -ENOMEM;
     CLP_CLEANUP(clp_cleanup_fd) int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? -errno : clp_file_write_at(fd, slash + 1, data, len, mode);
+}
+
+int clp_file_write(const char *path, const void *data, size_t len, mode_t mode)
+{
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return S_ISDIR(st.st_mode) ? -EISDIR : write_into(path, data, len);
+    CLP_CLEANUP(clp_cleanup_free) char *real = realpath(path, NULL); /* NULL: not there yet */
+    return replace(real ? real : path, data, len, mode);
 }
 
 static int make_directory(const char *path, mode_t mode)

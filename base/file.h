@@ -32,7 +32,8 @@ int clp_file_open_in(int rootfd, const char *path, int flags) CLP_MUST_USE;
  * an error the old file, if any, is untouched and nothing is left behind. `name` has no '/'. */
 int clp_file_write_at(int dirfd, const char *name, const void *data, size_t len,
                       mode_t mode) CLP_MUST_USE;
-/* The same for a path; its directory must exist. */
+/* The same for a path that a person gave; its directory must exist. A symlink is followed; what is
+ * no regular file (a device, a FIFO) is written into and stays what it is. */
 int clp_file_write(const char *path, const void *data, size_t len, mode_t mode) CLP_MUST_USE;
 
 /* Writes all of it, over short writes and EINTR. 0 or -errno. */

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum cli_kind { CLI_SWITCH, CLI_PID, CLI_SECONDS, CLI_TEXT, CLI_TYPES };
+enum cli_kind { CLI_SWITCH, CLI_PID, CLI_SECONDS, CLI_TEXT, CLI_TYPES, CLI_ASSIGNMENTS };
 
 static const struct {
     const char *name, *usage, *text;
@@ -72,7 +72,18 @@ static int set_types(uint32_t *to, const char *value, struct clp_config_error *e
     char word[80];
     if (clp_value_types(value, to, word, sizeof(word)) == 0)
         return 0;
-    return refuse(e, "'%s' cannot be recorded; this version records: cpu", word);
+    return refuse(e, "'%s' cannot be recorded; this version records: %s", word,
+                  clp_profile_type_list());
+}
+
+static int add_assignment(struct clp_cli_texts *to, const char *value, struct clp_config_error *e)
+{
+    if (!strchr(value, '='))
+        return refuse(e, "'%.40s' is no setting; write section.key=value", value);
+    if (to->count == CLP_CLI_TEXTS_MAX)
+        return refuse(e, "more than %u settings on the command line", CLP_CLI_TEXTS_MAX);
+    to->items[to->count++] = value;
+    return 0;
 }
 
 static int set_value(struct clp_cli *cli, const struct option *o, const char *value,
@@ -89,6 +100,8 @@ static int set_value(struct clp_cli *cli, const struct option *o, const char *va
         return set_seconds(to, value, e);
     case CLI_TYPES:
         return set_types(to, value, e);
+    case CLI_ASSIGNMENTS:
+        return add_assignment(to, value, e);
     case CLI_TEXT:
         if (!*value)
             return refuse(e, "--%s needs a value", o->name);
@@ -184,9 +197,24 @@ static int take_option(struct clp_cli *cli, const struct option *o, const struct
     return set_value(cli, o, value, e);
 }
 
+static bool takes_words(enum clp_command command)
+{
+    return command == CLP_COMMAND_SPOOL || command == CLP_COMMAND_EVENTS;
+}
+
 static int take_word(struct clp_cli *cli, char *const **next, struct clp_config_error *e)
 {
     const char *text = *(*next)++;
+    if (text[0] != '-' && takes_words(cli->command) && cli->word_count < CLP_CLI_WORDS_MAX) {
+        cli->words[cli->word_count++] = text;
+        return 0;
+    }
+    if (cli->command == CLP_COMMAND_RUN && (text[0] != '-' || strcmp(text, "--") == 0)) {
+        cli->arguments = text[0] == '-' ? *next : *next - 1;
+        while (**next)
+            (*next)++;
+        return 0;
+    }
     if (text[0] != '-' || !text[1] || strcmp(text, "--") == 0)
         return refuse(e, "%s takes no argument '%.40s'; see `clrpulse %s --help`",
                       commands[cli->command].name, text, commands[cli->command].name);
@@ -263,9 +291,20 @@ static void help_settings(FILE *out)
         snprintf(left, sizeof(left), "%s.%s [%s]", k->section, k->key, k->initial);
         help_line(out, left, k->text);
     }
-    help_line(out, "upload",
-              "list of { kind: directory, path: DIR } and { kind: http, url: URL, "
-              "headers: { Name: value } }");
+    help_line(
+        out, "upload",
+        "list of { kind: directory, path: DIR } and { kind: http, pyroscope, datadog, otlp or "
+        "parca, url: URL, ... } with");
+    help_line(out, "  headers", "more request headers, { Name: value }; values as secrets");
+    for (size_t i = 0; i < clp_config_upload_key_count(); i++) {
+        const struct clp_config_upload_key *k = clp_config_upload_key_at(i);
+        char left[40], text[256];
+        snprintf(left, sizeof(left), "  %s", k->name);
+        snprintf(text, sizeof(text), "%s%s", k->text,
+                 k->kind == CLP_CONFIG_UPLOAD_SECRET ? "; file:PATH or env:NAME for its source"
+                                                     : "");
+        help_line(out, left, text);
+    }
 }
 
 void clp_cli_help(FILE *out, enum clp_command command)

@@ -11,15 +11,15 @@
 #include <string.h>
 
 static const struct clp_config_key keys[] = {
-#define CLP_KEY(section_, key_, kind_, initial_, low, high, text_)                                 \
+#define CLP_KEY(section_, key_, kind_, initial_, low_, high_, text_)                               \
     {.section = #section_,                                                                         \
      .key = #key_,                                                                                 \
      .initial = initial_,                                                                          \
      .text = text_,                                                                                \
      .kind = CLP_CONFIG_##kind_,                                                                   \
      .offset = offsetof(struct clp_config, section_##_##key_),                                     \
-     .low_ns = low,                                                                                \
-     .high_ns = high},
+     .low = (low_),                                                                                \
+     .high = (high_)},
 #include "config/options.def"
 };
 
@@ -31,6 +31,26 @@ size_t clp_config_key_count(void)
 const struct clp_config_key *clp_config_key_at(size_t i)
 {
     return &keys[i];
+}
+
+static const struct clp_config_upload_key upload_keys[] = {
+#define CLP_UPLOAD_KEY(field, kind_, kinds_, text_)                                                \
+    {.name = #field,                                                                               \
+     .kinds = kinds_,                                                                              \
+     .text = text_,                                                                                \
+     .kind = CLP_CONFIG_UPLOAD_##kind_,                                                            \
+     .offset = offsetof(struct clp_config_upload, field)},
+#include "config/uploads.def"
+};
+
+size_t clp_config_upload_key_count(void)
+{
+    return CLP_ARRAY_LEN(upload_keys);
+}
+
+const struct clp_config_upload_key *clp_config_upload_key_at(size_t i)
+{
+    return &upload_keys[i];
 }
 
 static CLP_PRINTF(2, 3) int refuse(struct clp_config_error *e, const char *fmt, ...)
@@ -64,12 +84,40 @@ static int set_duration(uint64_t *to, const struct clp_config_key *k, const char
     if (clp_value_duration(value, 0, &ns) < 0)
         return refuse(e, "%s.%s is a duration with its unit, such as %s, not '%.40s'", k->section,
                       k->key, k->initial, value);
-    clp_value_duration_text(k->low_ns, low, sizeof(low));
-    clp_value_duration_text(k->high_ns, high, sizeof(high));
-    if (ns < k->low_ns || ns > k->high_ns)
+    clp_value_duration_text(k->low, low, sizeof(low));
+    clp_value_duration_text(k->high, high, sizeof(high));
+    if (ns < k->low || ns > k->high)
         return refuse(e, "%s.%s must be between %s and %s, not %.40s", k->section, k->key, low,
                       high, value);
     *to = ns;
+    return 0;
+}
+
+static int set_percent(uint32_t *to, const struct clp_config_key *k, const char *value,
+                       struct clp_config_error *e)
+{
+    uint32_t ppm;
+    if (clp_value_percent(value, &ppm) < 0)
+        return refuse(e, "%s.%s is a percentage, such as %s, not '%.40s'", k->section, k->key,
+                      k->initial, value);
+    if (ppm < k->low || ppm > k->high)
+        return refuse(e, "%s.%s must be between %g%% and %g%%, not %.40s", k->section, k->key,
+                      (double)k->low / 10000, (double)k->high / 10000, value);
+    *to = ppm;
+    return 0;
+}
+
+static int set_size(uint64_t *to, const struct clp_config_key *k, const char *value,
+                    struct clp_config_error *e)
+{
+    uint64_t bytes;
+    if (clp_value_size(value, &bytes) < 0)
+        return refuse(e, "%s.%s is a size with its unit, such as %s, not '%.40s'", k->section,
+                      k->key, k->initial, value);
+    if (bytes < k->low || bytes > k->high)
+        return refuse(e, "%s.%s must be between %llu and %llu bytes, not %.40s", k->section, k->key,
+                      (unsigned long long)k->low, (unsigned long long)k->high, value);
+    *to = bytes;
     return 0;
 }
 
@@ -117,10 +165,33 @@ static int set_types(uint32_t *to, const char *value, struct clp_config_error *e
         return 0;
     const char *near = clp_value_nearest(word, CLP_TYPE_COUNT, type_name_at, NULL);
     if (!*word)
-        return refuse(e, "no type to record is named; this version records: cpu");
+        return refuse(e, "no type to record is named; this version records: %s",
+                      clp_profile_type_list());
     if (near)
         return refuse(e, "'%s' cannot be recorded; did you mean %s?", word, near);
-    return refuse(e, "'%s' cannot be recorded; this version records: cpu", word);
+    return refuse(e, "'%s' cannot be recorded; this version records: %s", word,
+                  clp_profile_type_list());
+}
+
+static int set_switch(bool *to, const struct clp_config_key *k, const char *value,
+                      struct clp_config_error *e)
+{
+    if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+        return refuse(e, "%s.%s is true or false, not '%.40s'", k->section, k->key, value);
+    *to = value[0] == 't';
+    return 0;
+}
+
+static int set_spans(enum clp_config_spans *to, const char *value, struct clp_config_error *e)
+{
+    static const char *const names[] = {"full", "root", "off"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(names); i++) {
+        if (strcmp(value, names[i]) != 0)
+            continue;
+        *to = (enum clp_config_spans)i;
+        return 0;
+    }
+    return refuse(e, "'%.40s' is no choice of span labels; they are full, root and off", value);
 }
 
 static int set_level(enum clp_log_level *to, const char *value, struct clp_config_error *e)
@@ -147,12 +218,20 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
         return set_text(to, value, e);
     case CLP_CONFIG_DURATION:
         return set_duration(to, k, value, e);
+    case CLP_CONFIG_PERCENT:
+        return set_percent(to, k, value, e);
+    case CLP_CONFIG_SIZE:
+        return set_size(to, k, value, e);
     case CLP_CONFIG_LIST:
         return set_list(to, value);
     case CLP_CONFIG_TAGS:
         return set_tags(to, value, e);
     case CLP_CONFIG_TYPES:
         return set_types(to, value, e);
+    case CLP_CONFIG_SWITCH:
+        return set_switch(to, k, value, e);
+    case CLP_CONFIG_SPANS:
+        return set_spans(to, value, e);
     case CLP_CONFIG_LEVEL:
         return set_level(to, value, e);
     case CLP_CONFIG_FORMAT:
@@ -241,12 +320,71 @@ int clp_config_read_environment(struct clp_config *c, char *const *environment,
     return upload ? clp_config_read_uploads(c, "CLRPULSE_UPLOAD", upload, strlen(upload), e) : 0;
 }
 
+/* ---- command line -------------------------------------------------------------------------- */
+
+#define FULL_NAME_BYTES 80
+
+static const char *full_name(const struct clp_config_key *k, char buf[FULL_NAME_BYTES])
+{
+    snprintf(buf, FULL_NAME_BYTES, "%s.%s", k->section, k->key);
+    return buf;
+}
+
+/* For clp_value_nearest, which holds a name no longer than until the next one, but for the best. */
+struct full_names {
+    char buf[CLP_ARRAY_LEN(keys)][FULL_NAME_BYTES];
+};
+
+static const char *full_name_at(const void *context, size_t i)
+{
+    return ((const struct full_names *)context)->buf[i];
+}
+
+static int refuse_key(const char *name, struct clp_config_error *e)
+{
+    struct full_names all;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++)
+        (void)full_name(&keys[i], all.buf[i]);
+    const char *near = clp_value_nearest(name, CLP_ARRAY_LEN(keys), full_name_at, &all);
+    if (near)
+        return refuse(e, "--set: %.60s is no setting; did you mean %s?", name, near);
+    return refuse(e, "--set: %.60s is no setting; `clrpulse agent --help` lists them", name);
+}
+
+int clp_config_assign(struct clp_config *c, const char *assignment, struct clp_config_error *e)
+{
+    char name[FULL_NAME_BYTES], known[FULL_NAME_BYTES];
+    const char *value = strchr(assignment, '=');
+    if (!value)
+        return refuse(e, "--set: '%.60s' has no value; write section.key=value", assignment);
+    snprintf(name, sizeof(name), "%.*s", (int)CLP_MIN(value - assignment, 79), assignment);
+    if (strcmp(name, "upload") == 0)
+        return clp_config_read_uploads(c, "--set upload", value + 1, strlen(value + 1), e);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++) {
+        if (strcmp(full_name(&keys[i], known), name) != 0)
+            continue;
+        struct clp_config_error why = {""};
+        int r = clp_config_set(c, &keys[i], value + 1, &why);
+        return r == -EINVAL ? refuse(e, "--set %s: %.400s", name, why.text) : r;
+    }
+    return refuse_key(name, e);
+}
+
 int clp_config_check(const struct clp_config *c, struct clp_config_error *e)
 {
     if (c->profile_cpu_interval * 10 > c->profile_period)
         return refuse(e, "profile.cpu_interval is too long for profile.period: a period must hold "
                          "at least ten intervals");
-    if (c->upload_count == 0 && c->state_dir[0] != '/')
+    if (c->state_dir[0] != '/')
         return refuse(e, "state.dir must be an absolute path, not '%.100s'", c->state_dir);
+    if (c->spool_dir[0] != '/')
+        return refuse(e, "spool.dir must be an absolute path, not '%.100s'", c->spool_dir);
+    if (*c->targets_diagnostic_port && c->targets_diagnostic_port[0] != '/')
+        return refuse(e, "targets.diagnostic_port must be an absolute path, not '%.100s'",
+                      c->targets_diagnostic_port);
+    if (c->targets_include.count == 0)
+        return refuse(e,
+                      "targets.include is empty, so nothing would be profiled; write [\"*\"] for "
+                      "every .NET process");
     return 0;
 }

@@ -16,22 +16,35 @@
 #define CLP_CONFIG_ERROR_BYTES 512u
 #define CLP_CONFIG_DEFAULT_PATH "/etc/clrpulse/clrpulse.yaml"
 
+/* In the order of enum clp_span_mode (agent/span_labels.h). */
+enum clp_config_spans { CLP_CONFIG_SPANS_FULL, CLP_CONFIG_SPANS_ROOT, CLP_CONFIG_SPANS_OFF };
 enum clp_config_log_format { CLP_CONFIG_LOG_TEXT, CLP_CONFIG_LOG_JSON };
 
-/* One destination as it was written; what belongs to which kind is checked. */
+#define CLP_CONFIG_UPLOAD_C_TEXT char *
+#define CLP_CONFIG_UPLOAD_C_SECRET char *
+#define CLP_CONFIG_UPLOAD_C_DURATION uint64_t
+#define CLP_CONFIG_UPLOAD_C_SIZE uint64_t
+
+/* One destination as it was written; what belongs to which kind is checked. What was not given is
+ * NULL or 0. */
 struct clp_config_upload {
-    char *kind;              /* "directory", "http" */
-    char *url;               /* http */
-    char *path;              /* directory */
-    struct clp_list headers; /* http: "Name: value" */
+    char *kind; /* "directory", "http"... */
+#define CLP_UPLOAD_KEY(field, kind, kinds, text) CLP_CONFIG_UPLOAD_C_##kind field;
+#include "config/uploads.def"
+    struct clp_list headers; /* "Name: value" */
 };
 
 /* C type of each KIND of options.def. */
 #define CLP_CONFIG_C_TEXT char *
 #define CLP_CONFIG_C_DURATION uint64_t
+#define CLP_CONFIG_C_PERCENT uint32_t /* in millionths */
+#define CLP_CONFIG_PERCENT_OF_CORE_MAX 100000
+#define CLP_CONFIG_C_SIZE uint64_t
 #define CLP_CONFIG_C_LIST struct clp_list
 #define CLP_CONFIG_C_TAGS struct clp_list
 #define CLP_CONFIG_C_TYPES uint32_t
+#define CLP_CONFIG_C_SWITCH bool
+#define CLP_CONFIG_C_SPANS enum clp_config_spans
 #define CLP_CONFIG_C_LEVEL enum clp_log_level
 #define CLP_CONFIG_C_FORMAT enum clp_config_log_format
 
@@ -63,6 +76,9 @@ int clp_config_read_text(struct clp_config *c, const char *name, const char *tex
  */
 int clp_config_read_environment(struct clp_config *c, char *const *environment,
                                 struct clp_config_error *ret_error) CLP_MUST_USE;
+/* "section.key=value", as on the command line. 0, -EINVAL, -ENOMEM. */
+int clp_config_assign(struct clp_config *c, const char *assignment,
+                      struct clp_config_error *ret_error) CLP_MUST_USE;
 /* Combinations that no single value shows. 0 or -EINVAL. */
 int clp_config_check(const struct clp_config *c, struct clp_config_error *ret_error) CLP_MUST_USE;
 
@@ -71,9 +87,13 @@ int clp_config_check(const struct clp_config *c, struct clp_config_error *ret_er
 enum clp_config_kind {
     CLP_CONFIG_TEXT,
     CLP_CONFIG_DURATION,
+    CLP_CONFIG_PERCENT,
+    CLP_CONFIG_SIZE,
     CLP_CONFIG_LIST,
     CLP_CONFIG_TAGS,
     CLP_CONFIG_TYPES,
+    CLP_CONFIG_SWITCH,
+    CLP_CONFIG_SPANS,
     CLP_CONFIG_LEVEL,
     CLP_CONFIG_FORMAT,
 };
@@ -81,11 +101,26 @@ enum clp_config_kind {
 struct clp_config_key {
     const char *section, *key, *initial, *text;
     enum clp_config_kind kind;
-    size_t offset; /* in struct clp_config */
-    uint64_t low_ns, high_ns;
+    size_t offset;      /* in struct clp_config */
+    uint64_t low, high; /* of durations (ns), sizes (bytes) and percentages (millionths) */
 };
 size_t clp_config_key_count(void);
 const struct clp_config_key *clp_config_key_at(size_t i);
+
+/* The keys of an entry of `upload`, for help and for reading. */
+enum clp_config_upload_kind {
+    CLP_CONFIG_UPLOAD_TEXT,
+    CLP_CONFIG_UPLOAD_SECRET,
+    CLP_CONFIG_UPLOAD_DURATION,
+    CLP_CONFIG_UPLOAD_SIZE,
+};
+struct clp_config_upload_key {
+    const char *name, *kinds, *text; /* kinds: the kinds of intake, with blanks around each */
+    enum clp_config_upload_kind kind;
+    size_t offset; /* in struct clp_config_upload */
+};
+size_t clp_config_upload_key_count(void);
+const struct clp_config_upload_key *clp_config_upload_key_at(size_t i);
 
 /* Sets one key from text (lists: comma-separated). 0, -EINVAL with the reason, without a place, in
  * *ret_error, -ENOMEM. */

@@ -24,8 +24,9 @@ static uint64_t unit_ns(const char *name, uint64_t bare_unit_ns)
     return 0;
 }
 
-/* Digits with at most one point, read by hand: strtod would follow the locale and take "inf". */
-int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns)
+/* Digits with at most one point, read by hand: strtod would follow the locale and take "inf".
+ * What follows them, or NULL where there are none. */
+static const char *number(const char *text, double *ret)
 {
     double n = 0, scale = 1;
     const char *c = text;
@@ -35,14 +36,60 @@ int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns
     if (digits > 0 && *c == '.')
         for (c++; *c >= '0' && *c <= '9' && digits < 15; c++, digits++)
             n += (*c - '0') * (scale /= 10);
-    uint64_t unit = unit_ns(c, bare_unit_ns);
-    if (digits == 0 || unit == 0)
+    *ret = n;
+    return digits ? c : NULL;
+}
+
+int clp_value_percent(const char *text, uint32_t *ret_ppm)
+{
+    double n;
+    const char *rest = number(text, &n);
+    if (!rest || strcmp(rest, "%") != 0)
+        return -EINVAL;
+    if (n > 100)
+        return -ERANGE;
+    *ret_ppm = (uint32_t)(n * 10000 + 0.5);
+    return 0;
+}
+
+int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns)
+{
+    double n;
+    const char *rest = number(text, &n);
+    uint64_t unit = rest ? unit_ns(rest, bare_unit_ns) : 0;
+    if (unit == 0)
         return -EINVAL;
     double ns = n * (double)unit + 0.5;
     if (ns >= 9e18)
         return -ERANGE;
     *ret_ns = (uint64_t)ns;
     return 0;
+}
+
+int clp_value_size(const char *text, uint64_t *ret_bytes)
+{
+    static const struct {
+        const char *unit;
+        uint64_t bytes;
+    } sizes[] = {{"B", 1},     {"KiB", 1ull << 10}, {"MiB", 1ull << 20}, {"GiB", 1ull << 30},
+                 {"KB", 1000}, {"MB", 1000000},     {"GB", 1000000000}};
+    size_t digits = strspn(text, "0123456789");
+    if (digits == 0 || digits > 18)
+        return -EINVAL;
+    uint64_t n = strtoull(text, NULL, 10);
+    const char *unit = text + digits + strspn(text + digits, " ");
+    if (n == 0 && !*unit) {
+        *ret_bytes = 0;
+        return 0;
+    }
+    for (size_t i = 0; i < CLP_ARRAY_LEN(sizes); i++)
+        if (strcmp(unit, sizes[i].unit) == 0) {
+            if (n > UINT64_MAX / sizes[i].bytes)
+                return -ERANGE;
+            *ret_bytes = n * sizes[i].bytes;
+            return 0;
+        }
+    return -EINVAL;
 }
 
 void clp_value_duration_text(uint64_t ns, char *buf, size_t cap)
@@ -59,6 +106,16 @@ static const char *const type_names[] = {
 #include "config/types.def"
 #undef CLP_PROFILE_TYPE
 };
+
+const char *clp_profile_type_list(void)
+{
+    static const char list[] = ""
+#define CLP_PROFILE_TYPE(id, name, text) ", " name
+#include "config/types.def"
+#undef CLP_PROFILE_TYPE
+        ;
+    return list + 2;
+}
 
 const char *clp_profile_type_name(enum clp_profile_type type)
 {

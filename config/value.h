@@ -10,6 +10,13 @@ int clp_value_duration(const char *text, uint64_t bare_unit_ns, uint64_t *ret_ns
 /* The shortest exact form, such as "60s" or "10ms". */
 void clp_value_duration_text(uint64_t ns, char *buf, size_t cap);
 
+/* "0.5%" as millionths; the sign must be there. 0, -EINVAL, -ERANGE. */
+int clp_value_percent(const char *text, uint32_t *ret_ppm) CLP_MUST_USE;
+
+/* "256MiB", "64KiB", "1GiB", also "B", "KB", "MB", "GB" (powers of 1,000); a unit must be given,
+ * except for 0. 0, -EINVAL, -ERANGE. */
+int clp_value_size(const char *text, uint64_t *ret_bytes) CLP_MUST_USE;
+
 enum clp_profile_type {
 #define CLP_PROFILE_TYPE(id, name, text) CLP_TYPE_##id,
 #include "config/types.def"
@@ -17,6 +24,8 @@ enum clp_profile_type {
     CLP_TYPE_COUNT
 };
 const char *clp_profile_type_name(enum clp_profile_type type);
+/* All names, separated by ", ". */
+const char *clp_profile_type_list(void);
 /* A comma-separated list of type names to a mask of (1 << type), which is never empty. 0 or -EINVAL
  * with the word that is no type in `word` (empty: nothing was named). */
 int clp_value_types(const char *text, uint32_t *ret_mask, char *word, size_t word_cap) CLP_MUST_USE;

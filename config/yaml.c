@@ -159,11 +159,28 @@ static int section_pair(const struct walk *w, const yaml_node_t *key, const yaml
 
 /* ---- upload -------------------------------------------------------------------------------- */
 
+static bool is_number(const struct clp_config_upload_key *k)
+{
+    return k->kind == CLP_CONFIG_UPLOAD_DURATION || k->kind == CLP_CONFIG_UPLOAD_SIZE;
+}
+
+static void *upload_field(struct clp_config_upload *u, const struct clp_config_upload_key *k)
+{
+    return (char *)u + k->offset;
+}
+
+static bool is_given(const struct clp_config_upload *u, const struct clp_config_upload_key *k)
+{
+    const void *at = (const char *)u + k->offset;
+    return is_number(k) ? *(const uint64_t *)at != 0 : *(char *const *)at != NULL;
+}
+
 static void upload_done(struct clp_config_upload *u)
 {
     free(u->kind);
-    free(u->url);
-    free(u->path);
+    for (size_t i = 0; i < clp_config_upload_key_count(); i++)
+        if (!is_number(clp_config_upload_key_at(i)))
+            free(*(char **)upload_field(u, clp_config_upload_key_at(i)));
     clp_list_done(&u->headers);
     *u = (struct clp_config_upload){0};
 }
@@ -210,8 +227,29 @@ static int read_headers(const struct walk *w, const yaml_node_t *n, struct clp_l
 static const char *upload_key(const void *context, size_t i)
 {
     (void)context;
-    static const char *const names[] = {"kind", "url", "path", "headers"};
-    return i < CLP_ARRAY_LEN(names) ? names[i] : NULL;
+    size_t count = clp_config_upload_key_count();
+    return i < count ? clp_config_upload_key_at(i)->name : i == count ? "kind" : "headers";
+}
+
+static int set_upload_key(const struct walk *w, const yaml_node_t *value,
+                          struct clp_config_upload *u, const struct clp_config_upload_key *k)
+{
+    if (!is_text(value) || !*scalar(value) || strlen(scalar(value)) > 4000)
+        return refuse(w, value, "%s takes one text", k->name);
+    if (is_number(k)) {
+        bool duration = k->kind == CLP_CONFIG_UPLOAD_DURATION;
+        uint64_t n = 0;
+        int r =
+            duration ? clp_value_duration(scalar(value), 0, &n) : clp_value_size(scalar(value), &n);
+        if (r < 0 || n == 0 || (duration && n > 3600 * CLP_NSEC_PER_SEC))
+            return refuse(w, value, "%s is a %s with its unit, such as %s", k->name,
+                          duration ? "duration of at most 1h" : "size", duration ? "10s" : "2MiB");
+        *(uint64_t *)upload_field(u, k) = n;
+        return 0;
+    }
+    char **to = upload_field(u, k);
+    *to = strdup(scalar(value));
+    return *to ? 0 : -ENOMEM;
 }
 
 static int upload_pair(const struct walk *w, const yaml_node_t *key, const yaml_node_t *value,
@@ -219,44 +257,68 @@ static int upload_pair(const struct walk *w, const yaml_node_t *key, const yaml_
 {
     struct clp_config_upload *u = context;
     const char *name = scalar(key);
-    char **to = strcmp(name, "kind") == 0   ? &u->kind
-                : strcmp(name, "url") == 0  ? &u->url
-                : strcmp(name, "path") == 0 ? &u->path
-                                            : NULL;
     if (strcmp(name, "headers") == 0)
         return read_headers(w, value, &u->headers);
-    if (!to) {
-        const char *near = clp_value_nearest(name, 4, upload_key, NULL);
-        return refuse(w, key, "upload takes no %.60s; %s%s%s", name, near ? "did you mean " : "",
-                      near ? near : "it takes kind, url, path and headers", near ? "?" : "");
+    for (size_t i = 0; i < clp_config_upload_key_count(); i++)
+        if (strcmp(clp_config_upload_key_at(i)->name, name) == 0)
+            return set_upload_key(w, value, u, clp_config_upload_key_at(i));
+    if (strcmp(name, "kind") == 0) {
+        if (!is_text(value) || !*scalar(value))
+            return refuse(w, value, "%s takes one text", name);
+        u->kind = strdup(scalar(value));
+        return u->kind ? 0 : -ENOMEM;
     }
-    if (!is_text(value) || !*scalar(value))
-        return refuse(w, value, "%s takes one text", name);
-    *to = strdup(scalar(value));
-    return *to ? 0 : -ENOMEM;
+    const char *near = clp_value_nearest(name, clp_config_upload_key_count() + 2, upload_key, NULL);
+    return refuse(w, key, "upload takes no %.60s; %s%s%s", name, near ? "did you mean " : "",
+                  near ? near : "`clrpulse agent --help` lists what it takes", near ? "?" : "");
 }
+
+static const char *const upload_kinds[] = {"directory", "http", "pyroscope",
+                                           "datadog",   "otlp", "parca"};
 
 static const char *upload_kind(const void *context, size_t i)
 {
     (void)context;
-    return i == 0 ? "directory" : "http";
+    return upload_kinds[i];
+}
+
+static int check_upload_kind(const struct walk *w, const yaml_node_t *at, const char *kind)
+{
+    if (!kind)
+        return refuse(w, at,
+                      "an upload needs a kind: directory, http, pyroscope, datadog, otlp or "
+                      "parca");
+    for (size_t i = 0; i < CLP_ARRAY_LEN(upload_kinds); i++)
+        if (strcmp(upload_kinds[i], kind) == 0)
+            return 0;
+    const char *near = clp_value_nearest(kind, CLP_ARRAY_LEN(upload_kinds), upload_kind, NULL);
+    return refuse(w, at, "'%.60s' is no kind of upload; %s%s", kind,
+                  near ? "did you mean "
+                       : "there are directory, http, pyroscope, datadog, otlp and parca",
+                  near ? near : "");
 }
 
 static int check_upload(const struct walk *w, const yaml_node_t *at,
                         const struct clp_config_upload *u)
 {
-    if (!u->kind)
-        return refuse(w, at, "an upload needs a kind: directory or http");
+    int r = check_upload_kind(w, at, u->kind);
+    if (r < 0)
+        return r;
     bool directory = strcmp(u->kind, "directory") == 0;
-    if (!directory && strcmp(u->kind, "http") != 0) {
-        const char *near = clp_value_nearest(u->kind, 2, upload_kind, NULL);
-        return refuse(w, at, "'%.60s' is no kind of upload; %s%s", u->kind,
-                      near ? "did you mean " : "there are directory and http", near ? near : "");
-    }
-    if (directory && (!u->path || u->url || u->headers.count))
+    if (directory && (!u->path || u->headers.count))
         return refuse(w, at, "an upload of kind directory takes a path and nothing else");
-    if (!directory && (!u->url || u->path))
-        return refuse(w, at, "an upload of kind http takes a url and, if need be, headers");
+    for (size_t i = 0; i < clp_config_upload_key_count(); i++) {
+        const struct clp_config_upload_key *k = clp_config_upload_key_at(i);
+        char word[64];
+        snprintf(word, sizeof(word), " %s ", u->kind);
+        if (is_given(u, k) && !strstr(k->kinds, word))
+            return refuse(w, at, "an upload of kind %s takes no %s", u->kind, k->name);
+    }
+    /* Datadog's own variables may say where its agent is. */
+    if (!directory && !u->url && strcmp(u->kind, "datadog") != 0)
+        return refuse(w, at, "an upload of kind %s needs a url", u->kind);
+    if (u->token && u->user)
+        return refuse(w, at, "an upload takes a user or a token, not both");
     return 0;
 }
 

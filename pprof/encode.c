@@ -222,7 +222,7 @@ static void emit_header(struct encoder *e, const struct clp_encode_options *o)
     period_type.type = own ? foreign_text(e, o->period_type.type) : text(e, p->period_type.type);
     period_type.unit = own ? foreign_text(e, o->period_type.unit) : text(e, p->period_type.unit);
     piece.period_type = &period_type;
-    piece.period = own ? o->period : p->period;
+    piece.period = own && o->period ? o->period : p->period;
     piece.time_nanos = (int64_t)CLP_MIN(p->start_unix_ns, (uint64_t)INT64_MAX);
     piece.duration_nanos = (int64_t)CLP_MIN(p->duration_ns, (uint64_t)INT64_MAX);
     piece.default_sample_type = default_type(e, o);

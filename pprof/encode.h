@@ -19,7 +19,7 @@ struct clp_encode_options {
     size_t value_count;
     const char *default_sample_type;   /* NULL: the model's if it is kept, else the last one kept */
     struct clp_value_type period_type; /* both NULL: the model's */
-    int64_t period;                    /* used with period_type */
+    int64_t period;                    /* used with period_type; 0: the model's */
     bool plain;                        /* without gzip */
 };
 

@@ -75,6 +75,8 @@ void clp_seqs_done(struct clp_seqs *t)
 const void *clp_seqs_get(const struct clp_seqs *t, uint32_t at, uint32_t *ret_len)
 {
     *ret_len = t->seqs[at].len;
+    if (!t->pool) /* nothing but empty ones so far */
+        return NULL;
     return (const uint8_t *)t->pool + (size_t)t->seqs[at].start * t->item_bytes;
 }
 

@@ -42,6 +42,8 @@ const uint32_t *clp_model_stack(const struct clp_profile *p, uint32_t id, uint32
 const struct clp_model_label *clp_model_labels(const struct clp_profile *p, uint32_t id,
                                                uint32_t *ret_len)
 {
+    if (id < p->late_count && p->late_sets[id])
+        id = p->late_sets[id];
     return clp_seqs_get(&p->label_sets, id, ret_len);
 }
 

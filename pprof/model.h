@@ -53,6 +53,8 @@ struct clp_profile {
     struct clp_rows locations;
     struct clp_seqs stacks;     /* of uint32_t locations, leaf first */
     struct clp_seqs label_sets; /* of struct clp_model_label, ordered by the key's text */
+    uint32_t *late_sets;        /* label set -> the one that came late, or 0 */
+    uint32_t late_count;
     struct clp_rows samples;
     double *values; /* value_count for each sample */
     uint32_t values_cap;

@@ -230,6 +230,59 @@ uint32_t clp_profile_labels(struct clp_profile *p, const struct clp_profile_labe
     return CLP_PROFILE_NO_LABELS;
 }
 
+/* The text that a set's label `key` has, copied; false when it has none. */
+static bool text_of_label(const struct clp_profile *p, uint32_t id, const char *key, char *ret,
+                          size_t cap)
+{
+    uint32_t len;
+    const struct clp_model_label *l = clp_model_labels(p, id, &len);
+    for (uint32_t i = 0; i < len; i++) {
+        if (!l[i].str || strcmp(clp_model_text(p, l[i].key), key) != 0)
+            continue;
+        snprintf(ret, cap, "%s", clp_model_text(p, l[i].str));
+        return true;
+    }
+    return false;
+}
+
+static uint32_t extended_set(struct clp_profile *p, uint32_t id,
+                             const struct clp_profile_label *add)
+{
+    struct clp_model_label set[CLP_PROFILE_LABELS_MAX];
+    uint32_t len;
+    const struct clp_model_label *old = clp_model_labels(p, id, &len);
+    memcpy(set, old, len * sizeof(*set));
+    if (!add_label(p, set, &len, add)) {
+        p->counts.labels_refused++;
+        return 0;
+    }
+    int64_t made = clp_seqs_intern(&p->label_sets, set, len);
+    if (made >= 0)
+        return (uint32_t)made;
+    count_failure(p, made, &p->counts.label_sets_full);
+    return 0;
+}
+
+void clp_profile_label_late(struct clp_profile *p, const char *key, const char *add,
+                            const char *(*text_of)(void *user, const char *value), void *user)
+{
+    uint32_t count = p->label_sets.len;
+    char value[CLP_PROFILE_STRING_MAX_BYTES + 1];
+    uint32_t *late = p->late_sets ? NULL : calloc(count, sizeof(*late));
+    if (!late) {
+        p->counts.no_memory += p->late_sets == NULL;
+        return;
+    }
+    for (uint32_t id = 0; id < count; id++) {
+        const char *text =
+            text_of_label(p, id, key, value, sizeof(value)) ? text_of(user, value) : NULL;
+        if (text && *text)
+            late[id] = extended_set(p, id, &(struct clp_profile_label){.key = add, .str = text});
+    }
+    p->late_sets = late;
+    p->late_count = count;
+}
+
 /* ---- samples -------------------------------------------------------------------------------- */
 
 /* The sample of that stack and label set, made when it is new, or negative errno. */
@@ -401,6 +454,7 @@ struct clp_profile *clp_profile_free(struct clp_profile *p)
     clp_rows_done(&p->locations);
     clp_seqs_done(&p->stacks);
     clp_seqs_done(&p->label_sets);
+    free(p->late_sets);
     clp_rows_done(&p->samples);
     clp_map_done(&p->label_forms);
     free(p->values);

@@ -131,6 +131,13 @@ struct clp_profile_label {
 uint32_t clp_profile_labels(struct clp_profile *p, const struct clp_profile_label *labels,
                             size_t count);
 
+/* Adds the text label `add` to every label set that has the text label `key`, for what becomes
+ * known only after the samples: `text_of` gives the text from the key's, or NULL for none. Ids stay
+ * what they are. A set that the table has no room for stays as it is, and is counted. Once in a
+ * profile's life, after its last sample. */
+void clp_profile_label_late(struct clp_profile *p, const char *key, const char *add,
+                            const char *(*text_of)(void *user, const char *value), void *user);
+
 /* Adds `values` (one per sample type) to the sample of that stack and label set. A value that is
  * negative, not finite, or would take a type's total beyond 2^53 counts as 0, and is counted. */
 void clp_profile_add(struct clp_profile *p, uint32_t stack, uint32_t labels, const double *values);

@@ -64,7 +64,17 @@ static int collect(const struct clp_profile *p, const struct sums *sums, struct 
     return 0;
 }
 
-int clp_top_make(const struct clp_profile *p, size_t value, struct clp_top *ret)
+static bool is_idle(const struct clp_profile *p, uint32_t at)
+{
+    uint32_t n;
+    const struct clp_model_label *l = clp_model_labels(p, clp_model_sample(p, at)->labels, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (l[i].str && !strcmp(clp_model_text(p, l[i].key), "wait"))
+            return !strcmp(clp_model_text(p, l[i].str), "idle");
+    return false;
+}
+
+static int make(const struct clp_profile *p, size_t value, bool all, struct clp_top *ret)
 {
     if (value >= p->value_count)
         return -EINVAL;
@@ -78,6 +88,10 @@ int clp_top_make(const struct clp_profile *p, size_t value, struct clp_top *ret)
     struct clp_top t = {.type = clp_model_text(p, p->value_types[value].type),
                         .unit = clp_model_text(p, p->value_types[value].unit)};
     for (uint32_t i = 0; i < p->samples.len; i++) {
+        if (values[i] && !all && is_idle(p, i)) {
+            t.idle += values[i];
+            continue;
+        }
         t.total += values[i];
         if (values[i])
             add_sample(p, sums, i, values[i]);
@@ -86,6 +100,16 @@ int clp_top_make(const struct clp_profile *p, size_t value, struct clp_top *ret)
     if (r == 0)
         *ret = t;
     return r;
+}
+
+int clp_top_make(const struct clp_profile *p, size_t value, struct clp_top *ret)
+{
+    return make(p, value, false, ret);
+}
+
+int clp_top_make_all(const struct clp_profile *p, size_t value, struct clp_top *ret)
+{
+    return make(p, value, true, ret);
 }
 
 void clp_top_done(struct clp_top *t)

@@ -1,8 +1,8 @@
-/* Kind `directory`: one file for each profile, for people and scripts. */
+/* Kind `directory`: one file for each kind of sample, for people and scripts. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "uploader/backend.h"
+#include "uploader/intake.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,48 +12,45 @@
 #define DIRECTORY_MODE 0750
 #define FILE_MODE 0640
 
-struct directory {
-    struct clp_uploader base;
-    char *path;
-};
-
-static int directory_open(const struct clp_upload *u, struct clp_uploader **ret,
-                          const char **ret_why)
+static int directory_open(struct clp_intake *in, const char **ret_why)
 {
-    if (!u->path || !*u->path) {
-        *ret_why = "kind directory needs a path";
+    *ret_why = "kind directory needs a path";
+    if (!in->upload.path || !*in->upload.path)
         return -EINVAL;
-    }
-    struct directory *d = calloc(1, sizeof(*d));
-    char *path = strdup(u->path);
-    if (!d || !path) {
-        free(d);
-        free(path);
-        return -ENOMEM;
-    }
-    d->path = path;
-    *ret = &d->base;
-    return 0;
+    in->where = strdup(in->upload.path);
+    return in->where ? 0 : -ENOMEM;
 }
 
-static void directory_close(struct clp_uploader *up)
+static int directory_build(const struct clp_intake *in, const struct clp_chunk *c,
+                           const struct clp_profile *p, struct clp_requests *ret)
 {
-    struct directory *d = (struct directory *)up;
-    free(d->path);
-    free(d);
+    const struct clp_reshape how = {.all_labels = true};
+    int r = 0;
+    (void)c; /* its name is made when it is stored */
+    for (size_t i = 0; i < clp_series_own_count; i++) {
+        struct clp_reshaped shaped;
+        r = clp_series_make(in, &clp_series_own[i], p, &how, &shaped);
+        if (r == -ENODATA)
+            continue;
+        struct clp_request *q = r == 0 ? clp_requests_add(ret, clp_series_own[i].part) : NULL;
+        if (!q)
+            return r < 0 ? r : -EFBIG;
+        clp_request_take(q, &shaped);
+    }
+    return ret->count ? 0 : -ENODATA;
 }
 
 /* SERVICE-PID-KIND-TIME-SEQ.pb.gz: at most 64 + 32 bytes of names, so it fits every file system. */
-static void file_name(const struct clp_upload_item *item, struct clp_strbuf *b)
+static void file_name(const struct clp_upload_header *h, const char *part, struct clp_strbuf *b)
 {
     char service[64], kind[32], when[CLP_CLOCK_UTC_BYTES];
-    clp_strbuf_printf(
-        b, "%s-%d-%s-%s-%llu.pb.gz", clp_upload_plain_name(item->service, service, sizeof(service)),
-        item->pid, clp_upload_plain_name(item->kind, kind, sizeof(kind)),
-        clp_clock_utc_compact(item->start_unix_ns, when), (unsigned long long)item->seq);
+    clp_strbuf_printf(b, "%s-%d-%s-%s-%llu.pb.gz",
+                      clp_upload_plain_name(h->service, service, sizeof(service)), h->pid,
+                      clp_upload_plain_name(part, kind, sizeof(kind)),
+                      clp_clock_utc_compact(h->start_unix_ns, when), (unsigned long long)h->seq);
 }
 
-static int write_file(const char *path, const char *name, const struct clp_upload_item *item)
+static int write_file(const char *path, const char *name, const struct clp_request *request)
 {
     /* Each time anew: somebody may have tidied the directory away, or mounted another one. */
     int r = clp_file_mkdir_p(path, DIRECTORY_MODE);
@@ -62,31 +59,34 @@ static int write_file(const char *path, const char *name, const struct clp_uploa
     CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    return clp_file_write_at(fd, name, item->data, item->len, FILE_MODE);
+    return clp_file_write_at(fd, name, request->body, request->len, FILE_MODE);
 }
 
-static int directory_send(struct clp_uploader *up, const struct clp_upload_item *item,
-                          struct clp_upload_result *ret)
+static int directory_store(const struct clp_intake *in, const struct clp_chunk *c,
+                           const struct clp_request *request, struct clp_upload_result *ret)
 {
-    const struct directory *d = (const struct directory *)up;
     CLP_CLEANUP(clp_strbuf_done) struct clp_strbuf name;
     clp_strbuf_init(&name, NAME_MAX);
-    file_name(item, &name);
+    file_name(&c->header, request->part, &name);
     int r = clp_strbuf_error(&name);
     if (r == 0)
-        r = write_file(d->path, name.buf, item);
+        r = write_file(in->upload.path, name.buf, request);
     if (r == 0) {
-        clp_upload_say(ret, "%s/%s", d->path, name.buf);
+        ret->outcome = CLP_OUTCOME_DONE;
+        clp_upload_say(ret, "%s/%s", in->upload.path, name.buf);
         return 0;
     }
-    ret->retry = CLP_RETRY_LATER; /* a full or read-only disk, missing rights: all can be mended */
-    clp_upload_say(ret, "cannot write %s in %s: %s", clp_strbuf_text(&name), d->path, strerror(-r));
+    ret->outcome =
+        CLP_OUTCOME_LATER; /* a full or read-only disk, missing rights: all can be mended */
+    clp_upload_say(ret, "cannot write %s in %s: %s", clp_strbuf_text(&name), in->upload.path,
+                   strerror(-r));
     return r;
 }
 
-const struct clp_backend clp_backend_directory = {
+const struct clp_intake_kind clp_intake_directory = {
     .name = "directory",
+    .is_files = true,
     .open = directory_open,
-    .close = directory_close,
-    .send = directory_send,
+    .build = directory_build,
+    .store = directory_store,
 };

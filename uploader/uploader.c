@@ -1,68 +1,75 @@
 #include "uploader/uploader.h"
-#include "base/core/text.h"
-#include "uploader/backend.h"
+
+#include "base/cleanup.h"
+#include "uploader/intake.h"
+#include "uploader/transfer.h"
 
 #include <curl/curl.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
-static const struct clp_backend *const backends[] = {
-    [CLP_UPLOAD_DIRECTORY] = &clp_backend_directory,
-    [CLP_UPLOAD_HTTP] = &clp_backend_http,
-};
+#define WAIT_MS 200
 
-int clp_upload_parse_kind(const char *name, enum clp_upload_kind *ret)
+static void send_request(struct clp_transfers *ts, const struct clp_intake *in,
+                         const struct clp_request *q, struct clp_upload_result *ret)
 {
-    for (size_t i = 0; i < CLP_ARRAY_LEN(backends); i++)
-        if (strcmp(name, backends[i]->name) == 0) {
-            *ret = (enum clp_upload_kind)i;
-            return 0;
-        }
-    return -EINVAL;
+    struct clp_transfer *t = NULL;
+    void *context;
+    int r = clp_transfer_start(ts, in, q, NULL, &t, ret);
+    if (r < 0 && !*ret->text) {
+        ret->outcome = CLP_OUTCOME_LATER;
+        clp_upload_say(ret, "cannot send to %s: out of memory", in->where);
+    }
+    for (struct clp_transfer *done = NULL; r == 0 && !done;) {
+        clp_transfers_step(ts);
+        done = clp_transfers_next(ts, &context, ret);
+        if (!done)
+            clp_transfers_wait(ts, WAIT_MS); /* the transfer has its own time-outs */
+    }
+    clp_transfer_end(ts, t);
 }
 
-const char *clp_upload_kind_name(enum clp_upload_kind kind)
+static int send_all(struct clp_intake *in, const struct clp_chunk *c,
+                    const struct clp_requests *requests, struct clp_upload_result *ret)
 {
-    return (size_t)kind < CLP_ARRAY_LEN(backends) ? backends[kind]->name : "unknown";
+    struct clp_transfers *ts = NULL;
+    int r = in->kind->is_files ? 0 : clp_transfers_new(&ts);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < requests->count; i++) {
+        if (in->kind->is_files)
+            (void)in->kind->store(in, c, &requests->items[i], ret);
+        else
+            send_request(ts, in, &requests->items[i], ret);
+        if (ret->outcome != CLP_OUTCOME_DONE)
+            break;
+    }
+    clp_transfers_free(ts);
+    return ret->outcome == CLP_OUTCOME_DONE ? 0 : -EREMOTEIO;
 }
 
-int clp_uploader_new(const struct clp_upload *u, struct clp_uploader **ret, const char **ret_why)
+int clp_intake_send(struct clp_intake *in, const struct clp_upload_header *h, const void *profile,
+                    size_t len, struct clp_upload_result *ret)
 {
-    const char *why = "there is no such kind of upload";
-    struct clp_uploader *up = NULL;
-    int r = -EINVAL;
-    if ((size_t)u->kind < CLP_ARRAY_LEN(backends))
-        r = backends[u->kind]->open(u, &up, &why);
+    CLP_CLEANUP(clp_cleanup_free) uint8_t *bytes = NULL;
+    size_t bytes_len;
+    struct clp_chunk c;
+    struct clp_requests requests;
+    *ret = (struct clp_upload_result){.outcome = CLP_OUTCOME_DROP};
+    /* Through the form of the spool, so that what is tried here is what will be sent. */
+    int r = clp_chunk_write(h, profile, len, &bytes, &bytes_len);
+    if (r == 0)
+        r = clp_chunk_read(bytes, bytes_len, &c, NULL);
     if (r < 0) {
-        if (ret_why)
-            *ret_why = r == -ENOMEM ? "there is no memory" : why;
+        clp_upload_say(ret, "the profile cannot be prepared for %s", in->where);
         return r;
     }
-    up->backend = backends[u->kind];
-    *ret = up;
-    return 0;
-}
-
-struct clp_uploader *clp_uploader_free(struct clp_uploader *up)
-{
-    if (up)
-        up->backend->close(up);
-    return NULL;
-}
-
-void clp_uploader_freep(struct clp_uploader **up)
-{
-    *up = clp_uploader_free(*up);
-}
-
-int clp_uploader_send(struct clp_uploader *up, const struct clp_upload_item *item,
-                      struct clp_upload_result *ret)
-{
-    *ret = (struct clp_upload_result){.retry = CLP_RETRY_NONE};
-    return up->backend->send(up, item, ret);
+    r = clp_intake_build(in, &c, &requests, ret);
+    if (r == 0)
+        r = send_all(in, &c, &requests, ret);
+    clp_requests_done(&requests);
+    clp_chunk_done(&c);
+    return r;
 }
 
 int clp_uploader_setup(void)
@@ -77,29 +84,4 @@ int clp_uploader_setup(void)
 void clp_uploader_teardown(void)
 {
     curl_global_cleanup();
-}
-
-void clp_upload_say(struct clp_upload_result *ret, const char *fmt, ...)
-{
-    char raw[CLP_UPLOAD_TEXT_BYTES * 2];
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(raw, sizeof(raw), fmt, args);
-    va_end(args);
-    for (char *c = raw; *c; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            *c = ' ';
-    struct clp_text t = clp_text_in(ret->text, sizeof(ret->text));
-    clp_text_utf8_clean(&t, n < 0 ? "" : raw, n < 0 ? 0 : strlen(raw));
-}
-
-const char *clp_upload_plain_name(const char *s, char *buf, size_t cap)
-{
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-    struct clp_text t = clp_text_in(buf, cap);
-    if (!s || !*s)
-        s = "unknown";
-    for (size_t i = 0; s[i] && !t.cut; i++)
-        clp_text_char(&t, strchr(plain, s[i]) && (i > 0 || s[i] != '.') ? s[i] : '_');
-    return buf;
 }

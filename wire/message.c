@@ -12,6 +12,7 @@ static const uint32_t sizes[CLP_MSG_TYPE_COUNT] = {
     [CLP_MSG_FLUSH] = sizeof(struct clp_msg_flush),
     [CLP_MSG_BYE] = sizeof(struct clp_msg),
     [CLP_MSG_REFUSED] = sizeof(struct clp_msg_refused),
+    [CLP_MSG_RECOUNT] = sizeof(struct clp_msg),
 };
 
 int clp_msg_check(const void *buf, size_t len)
@@ -62,7 +63,8 @@ struct clp_settings clp_settings_clamp(const struct clp_settings *s)
 {
     uint64_t interval = CLP_MAX(s->cpu_interval_ns, CLP_CPU_INTERVAL_MIN_NS);
     return (struct clp_settings){
-        .sample_kinds = s->sample_kinds & (1u << CLP_SAMPLE_CPU | CLP_SAMPLE_KINDS_EVENT),
+        .sample_kinds = s->sample_kinds & CLP_SAMPLE_KINDS_ALL,
+        .wall_budget_ppm = CLP_MIN(s->wall_budget_ppm, CLP_WALL_BUDGET_MAX_PPM),
         .flags = s->flags & CLP_SETTINGS_NATIVE_STACKS,
         .cpu_interval_ns = CLP_MIN(interval, CLP_CPU_INTERVAL_MAX_NS),
     };

@@ -226,9 +226,10 @@ static int check_sample(struct clp_reader *r, struct clp_reader_record *ret)
     if (rec->rec.count > CLP_WIRE_FRAMES_MAX ||
         rec->rec.size != sizeof(*rec) + 8ull * rec->rec.count)
         return bad(r, "a sample's frames do not fit its record");
-    if (rec->kind != CLP_SAMPLE_CPU || rec->thread_id == 0 || rec->value < 0 ||
-        rec->value > CLP_WIRE_VALUE_MAX || rec->value2 < 0 || rec->value2 > CLP_WIRE_VALUE_MAX ||
-        rec->time_ns > INT64_MAX || (rec->flags & ~CLP_SAMPLE_FLAGS_ALL) != 0)
+    if ((rec->kind != CLP_SAMPLE_CPU && rec->kind != CLP_SAMPLE_WALL) || rec->thread_id == 0 ||
+        rec->value < 0 || rec->value > CLP_WIRE_VALUE_MAX || rec->value2 < 0 ||
+        rec->value2 > CLP_WIRE_VALUE_MAX || rec->time_ns > INT64_MAX ||
+        (rec->flags & ~CLP_SAMPLE_FLAGS_ALL) != 0)
         return bad(r, "malformed sample");
     ret->sample.rec = rec;
     ret->sample.frames = &r->record.words[sizeof(*rec) / 8];
@@ -273,6 +274,37 @@ static int check_mark(struct clp_reader *r, struct clp_reader_record *ret)
     return 1;
 }
 
+static int check_span(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_span *rec = &r->record.span;
+    if (rec->rec.size != sizeof(*rec) || rec->thread_id == 0 || rec->span_id == 0 ||
+        (rec->trace_high | rec->trace_low) == 0)
+        return bad(r, "malformed span");
+    ret->span.rec = rec;
+    return 1;
+}
+
+static int check_endpoint(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_endpoint *rec = &r->record.endpoint;
+    if (rec->rec.size < sizeof(*rec) || rec->endpoint <= CLP_ENDPOINT_OTHER || rec->name_len == 0 ||
+        rec->name_len > CLP_ENDPOINT_NAME_MAX_BYTES)
+        return bad(r, "malformed endpoint");
+    struct tail t = tail_after(r, sizeof(*rec));
+    ret->endpoint.rec = rec;
+    ret->endpoint.name = take_text(r, &t, rec->name_len);
+    return ret->endpoint.name ? 1 : bad(r, "an endpoint's name exceeds its record");
+}
+
+static int check_root(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_root *rec = &r->record.root;
+    if (rec->rec.size != sizeof(*rec) || rec->local_root_span_id == 0 || rec->endpoint == 0)
+        return bad(r, "malformed root");
+    ret->root.rec = rec;
+    return 1;
+}
+
 static int check_record(struct clp_reader *r, uint16_t type, struct clp_reader_record *ret)
 {
     ret->type = type;
@@ -292,6 +324,12 @@ static int check_record(struct clp_reader *r, uint16_t type, struct clp_reader_r
         return check_event(r, ret);
     case CLP_REC_MARK:
         return check_mark(r, ret);
+    case CLP_REC_SPAN:
+        return check_span(r, ret);
+    case CLP_REC_ENDPOINT:
+        return check_endpoint(r, ret);
+    case CLP_REC_ROOT:
+        return check_root(r, ret);
     default:
         return bad(r, "unknown record type");
     }

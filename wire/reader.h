@@ -47,6 +47,16 @@ struct clp_reader_record {
         struct {
             const struct clp_rec_mark *rec;
         } mark;
+        struct {
+            const struct clp_rec_span *rec;
+        } span;
+        struct {
+            const struct clp_rec_endpoint *rec;
+            const char *name;
+        } endpoint;
+        struct {
+            const struct clp_rec_root *rec;
+        } root;
     };
 };
 

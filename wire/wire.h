@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 2u
+#define CLP_WIRE_VERSION 5u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -52,11 +52,13 @@ struct clp_wire_header {
     /* Written by the library. Positions count bytes for ever; p lies at p % ring_bytes. */
     _Atomic uint64_t head;         /* end of the last complete record; release */
     _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the library thread's last round */
-    uint64_t reserved1[6];
+    _Atomic uint64_t kept_seq;     /* the largest next_seq that any reader has left behind */
+    uint64_t reserved1[5];
 
     /* Written by the reader. */
-    _Atomic uint64_t tail; /* start of the first record not yet read; release */
-    uint64_t reserved2[7];
+    _Atomic uint64_t tail;     /* start of the first record not yet read; release */
+    _Atomic uint64_t next_seq; /* number of the next profile (an agent); 0: takes no numbers */
+    uint64_t reserved2[6];
 
     /* Written by the library; indexed by enum clp_counter. `marked` is what `counters` was at the
      * last MARK: written in front of it and left alone until the reader asks for the next one. */
@@ -85,6 +87,9 @@ enum clp_rec_type {
     CLP_REC_SAMPLE = 6,
     CLP_REC_MARK = 7, /* answer to CLP_MSG_FLUSH: all that happened before it is in the ring */
     CLP_REC_EVENT = 8,
+    CLP_REC_SPAN = 10,     /* the span of a thread's samples from here on */
+    CLP_REC_ENDPOINT = 11, /* the name of an endpoint; before its first use */
+    CLP_REC_ROOT = 12, /* a local root has ended: its endpoint for good, also for samples before */
     CLP_REC_TYPE_COUNT
 };
 
@@ -184,9 +189,12 @@ struct clp_rec_thread {
 };
 static_assert(sizeof(struct clp_rec_thread) == 24, "drawn in docs/wire.md");
 
-/* CPU comes in SAMPLE records, the others in EVENT records. 2 is kept for wall time. */
+/* CPU and WALL come in SAMPLE records, the others in EVENT records. */
 enum clp_sample_kind {
-    CLP_SAMPLE_CPU = 1,       /* value: CPU nanoseconds */
+    CLP_SAMPLE_CPU = 1, /* value: CPU nanoseconds */
+    /* value: nanoseconds in which the thread lived and did not run.  value2: the number of the
+     * system call that it was in, plus one; 0 where there was none or it is not known. */
+    CLP_SAMPLE_WALL = 2,
     CLP_SAMPLE_EXCEPTION = 3, /* value: exceptions; texts: type, message */
     CLP_SAMPLE_ALLOC = 4,     /* values: objects, bytes; texts: class, heap */
     CLP_SAMPLE_LOCK = 5,      /* values: waits, nanoseconds; number: the owner's tid, 0 unknown */
@@ -198,18 +206,24 @@ enum clp_sample_kind {
 #define CLP_SAMPLE_KINDS_EVENT                                                                     \
     (1u << CLP_SAMPLE_EXCEPTION | 1u << CLP_SAMPLE_ALLOC | 1u << CLP_SAMPLE_LOCK |                 \
      1u << CLP_SAMPLE_LIVE | 1u << CLP_SAMPLE_GC)
+#define CLP_SAMPLE_KINDS_ALL (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | CLP_SAMPLE_KINDS_EVENT)
 
 /* A sample without frames (count 0) adds its value to the stack of the last sample of the same
  * thread and kind in this ring that has a stack: frames, and not the flag NO_STACK.  There always
  * is one: the library writes CLP_SPECIAL_UNSAMPLED instead where there is none.  So is the rest of
- * a thread's clock at a flush or at its end accounted for without the stack being sent again. */
+ * a thread's clock at a flush or at its end accounted for without the stack being sent again, and
+ * so is a wait that goes on.  With the flag CPU_WAIT a sample of kind WALL without frames goes to
+ * the thread's last stack of kind CPU, or, where the ring has none, to its last one of kind WALL.
+ */
 enum {
     CLP_SAMPLE_TRUNCATED = 1 << 0,    /* the root part of the stack is missing */
     CLP_SAMPLE_IN_EXCEPTION = 1 << 1, /* SIGSEGV was blocked: inside hardware exception handling */
     CLP_SAMPLE_GC_WAIT = 1 << 2,      /* waits for a garbage collection */
     CLP_SAMPLE_NO_STACK = 1 << 3,     /* time that is known without a stack; frames say why */
     CLP_SAMPLE_INCOMPLETE = 1 << 4,   /* the walk ended before a thread's root */
-    CLP_SAMPLE_FLAGS_ALL = (1 << 5) - 1,
+    CLP_SAMPLE_CPU_WAIT = 1 << 5,     /* WALL: could have run, and got no CPU */
+    CLP_SAMPLE_IN_SPAN = 1 << 6,      /* inside the span of the thread's last SPAN record */
+    CLP_SAMPLE_FLAGS_ALL = (1 << 7) - 1,
 };
 
 struct clp_rec_sample {
@@ -252,6 +266,39 @@ struct clp_rec_mark {
 };
 static_assert(sizeof(struct clp_rec_mark) == 24, "drawn in docs/wire.md");
 
+/* Holds for the thread's samples with the flag IN_SPAN that follow in this ring, until the next
+ * SPAN of that thread. Ids are the numbers that their hexadecimal texts write; never 0, but for the
+ * local root of a span whose root is not known. */
+struct clp_rec_span {
+    struct clp_rec rec;
+    uint32_t thread_id;
+    uint32_t endpoint; /* defined before, as known when the samples were taken; 0 = not known */
+    uint64_t trace_high, trace_low;
+    uint64_t span_id;
+    uint64_t local_root_span_id;
+};
+static_assert(sizeof(struct clp_rec_span) == 48, "drawn in docs/wire.md");
+
+#define CLP_ENDPOINT_OTHER 1u /* [other]: needs no definition */
+#define CLP_ENDPOINT_NAME_MAX_BYTES 200u
+
+struct clp_rec_endpoint {
+    struct clp_rec rec;
+    uint32_t endpoint; /* from 2; never used again for another name */
+    uint16_t name_len; /* from 1 to CLP_ENDPOINT_NAME_MAX_BYTES */
+    uint16_t reserved;
+    /* name */
+};
+static_assert(sizeof(struct clp_rec_endpoint) == 16, "drawn in docs/wire.md");
+
+struct clp_rec_root {
+    struct clp_rec rec;
+    uint64_t local_root_span_id; /* not 0 */
+    uint32_t endpoint;           /* defined before */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct clp_rec_root) == 24, "drawn in docs/wire.md");
+
 /* Storage for any record, aligned as the ring is. */
 union clp_rec_any {
     struct clp_rec rec;
@@ -262,6 +309,9 @@ union clp_rec_any {
     struct clp_rec_sample sample;
     struct clp_rec_event event;
     struct clp_rec_mark mark;
+    struct clp_rec_span span;
+    struct clp_rec_endpoint endpoint;
+    struct clp_rec_root root;
     uint64_t words[CLP_WIRE_RECORD_MAX_BYTES / 8];
     uint8_t bytes[CLP_WIRE_RECORD_MAX_BYTES];
 };
@@ -309,18 +359,21 @@ static inline uint32_t clp_frame_offset(uint64_t frame)
 #define CLP_SOCKET_PATH_MAX 104 /* fits sockaddr_un */
 
 /* The client data of AttachProfiler, and, as "CLRPULSE_ATTACH=<hex of this struct>", the
- * environment of a process started under clrpulse.  Each attach announces one reader: an attach
+ * environment of a process started under clrpulse.  Each attach announces one reader (but for
+ * CLP_ATTACH_COUNT_ONLY): an attach
  * that finds the library already active hands it the new reader and answers 0x80131375 (cancel
  * activation), which the reader takes for success. */
 struct clp_attach_data {
     uint64_t magic; /* CLP_WIRE_MAGIC */
     uint32_t version;
-    uint32_t flags;                         /* 0 */
+    uint32_t flags;                         /* enum below */
     uint8_t library_nonce[CLP_NONCE_BYTES]; /* the library shows it to the reader */
     uint8_t reader_nonce[CLP_NONCE_BYTES];  /* the reader shows it to the library */
     char socket_path[CLP_SOCKET_PATH_MAX];  /* as the target sees it, NUL-terminated */
 };
 static_assert(sizeof(struct clp_attach_data) == 152, "drawn in docs/wire.md");
+/* The answer to RECOUNT: no reader is announced, the attach alone is wanted. */
+enum { CLP_ATTACH_COUNT_ONLY = 1 };
 
 enum clp_msg_type {
     CLP_MSG_HELLO = 1,    /* library -> reader, first */
@@ -329,6 +382,8 @@ enum clp_msg_type {
     CLP_MSG_FLUSH = 4, /* reader -> library: account for everything up to now, then CLP_REC_MARK */
     CLP_MSG_BYE = 5,   /* reader -> library: leaves; a closed socket means the same without flags */
     CLP_MSG_REFUSED = 6, /* library -> reader: reason, then closes */
+    CLP_MSG_RECOUNT = 7, /* library -> reader: attach once more, CLP_ATTACH_COUNT_ONLY; the runtime
+                            has lost count of its profilers (sampler/inproc/counted.h) */
     CLP_MSG_TYPE_COUNT
 };
 
@@ -339,9 +394,6 @@ struct clp_msg {
 };
 
 enum { CLP_BYE_DETACH_IF_LAST = 1 }; /* clp_msg.flags of BYE */
-/* clp_msg.flags of REFUSED: a further attach will be let in (the runtime had lost count of its
- * profilers, sampler/inproc/runtime.c, and that attach puts it right). */
-enum { CLP_REFUSED_AGAIN = 1 };
 
 struct clp_msg_hello {
     struct clp_msg msg;
@@ -359,8 +411,14 @@ struct clp_settings {
     uint32_t sample_kinds;    /* bit (1 << enum clp_sample_kind) */
     uint32_t flags;           /* enum below */
     uint64_t cpu_interval_ns; /* mean; clamped to 1 ms .. 1 s; the smallest of all readers counts */
-    uint64_t reserved[6];
+    /* What wall samples may cost, in millionths of one core; 0: CLP_WALL_BUDGET_PPM. The largest of
+     * all readers counts. */
+    uint32_t wall_budget_ppm;
+    uint32_t reserved0;
+    uint64_t reserved[5];
 };
+#define CLP_WALL_BUDGET_PPM 5000u
+#define CLP_WALL_BUDGET_MAX_PPM 100000u
 enum { CLP_SETTINGS_NATIVE_STACKS = 1 }; /* also sample threads that are not the runtime's */
 #define CLP_CPU_INTERVAL_MIN_NS 1000000ull
 #define CLP_CPU_INTERVAL_MAX_NS 1000000000ull

@@ -18,12 +18,36 @@ enum clp_exit {
 
 int clp_command_ps(const struct clp_cli *cli);
 int clp_command_record(const struct clp_cli *cli);
+int clp_command_spool(const struct clp_cli *cli);
 int clp_command_agent(const struct clp_cli *cli);
+int clp_command_run(const struct clp_cli *cli);
+int clp_command_status(const struct clp_cli *cli);
+int clp_command_check(const struct clp_cli *cli);
+int clp_command_events(const struct clp_cli *cli);
 
+/* A process that can be profiled: READY and of a supported version. Waits for one that is just
+ * starting, until `stop_fd` is readable (-1: never). 0, or a fault with *ret untouched; release
+ * with clp_dotnet_done. */
+int clp_find_process(int32_t pid, int stop_fd, struct clp_dotnet *ret,
+                     struct clp_fault *f) CLP_MUST_USE;
 /* Prints "clrpulse: <sentence>" and answers the exit code of an errno (fault.h). */
 int clp_exit_fault(const struct clp_fault *f);
 /* Blocks SIGINT and SIGTERM, ignores SIGPIPE; a descriptor that is readable when one came, or
  * -errno. */
 int clp_stop_signals(void) CLP_MUST_USE;
+/* The same for one signal, which is blocked as well. */
+int clp_signal_fd(int signal) CLP_MUST_USE;
+
+/* What the running agent answers (free). The agent is found by its configuration (NULL: the usual
+ * one). 0, or a fault: -EINVAL for the configuration. */
+int clp_ask_agent(const char *config_path, const char *question, char **ret,
+                  struct clp_fault *fault) CLP_MUST_USE;
+
+/* All settings: defaults, `path` (NULL: the usual file, if it is there), environment, `assignments`
+ * (may be NULL); checked. *ret_path (may be NULL) is the file that was read, or "". 0, or -errno
+ * with the sentence; *ret is to be done with in both cases. */
+int clp_read_settings(struct clp_config *ret, const char *path,
+                      const struct clp_cli_texts *assignments, const char **ret_path,
+                      struct clp_config_error *error) CLP_MUST_USE;
 
 #endif

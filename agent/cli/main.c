@@ -26,9 +26,21 @@ int clp_stop_signals(void)
 {
     sigset_t set;
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error with a sentence, too */
     sigemptyset(&set);
     sigaddset(&set, SIGINT);
     sigaddset(&set, SIGTERM);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
+        return -errno;
+    int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return fd < 0 ? -errno : fd;
+}
+
+int clp_signal_fd(int signal)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, signal);
     if (sigprocmask(SIG_BLOCK, &set, NULL) < 0)
         return -errno;
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -46,8 +58,18 @@ static int run(const struct clp_cli *cli)
         return clp_command_ps(cli);
     case CLP_COMMAND_RECORD:
         return clp_command_record(cli);
+    case CLP_COMMAND_SPOOL:
+        return clp_command_spool(cli);
     case CLP_COMMAND_AGENT:
         return clp_command_agent(cli);
+    case CLP_COMMAND_RUN:
+        return clp_command_run(cli);
+    case CLP_COMMAND_STATUS:
+        return clp_command_status(cli);
+    case CLP_COMMAND_CHECK:
+        return clp_command_check(cli);
+    case CLP_COMMAND_EVENTS:
+        return clp_command_events(cli);
     default: /* --version alone */
         printf("clrpulse %s\n", CLP_VERSION);
         return CLP_EXIT_DONE;

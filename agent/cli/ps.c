@@ -1,7 +1,8 @@
 /* clrpulse ps: the .NET processes and how each can be profiled. */
 #include "agent/cli/cli.h"
 
-#include "agent/target.h"
+#include "agent/identity.h"
+#include "agent/status.h"
 #include "base/cleanup.h"
 #include "base/strbuf.h"
 #include "base/vec.h"
@@ -49,17 +50,6 @@ static uint64_t uptime_seconds(const struct clp_dotnet *d)
     (void)clock_gettime(CLOCK_BOOTTIME, &now);
     uint64_t start = d->start_ticks / (uint64_t)(ticks > 0 ? ticks : 100);
     return (uint64_t)now.tv_sec > start ? (uint64_t)now.tv_sec - start : 0;
-}
-
-static void uptime_text(uint64_t s, char *buf, size_t cap)
-{
-    unsigned long long days = s / 86400, hours = s / 3600 % 24, minutes = s / 60 % 60;
-    if (days)
-        snprintf(buf, cap, "%llud%02lluh", days, hours);
-    else if (hours)
-        snprintf(buf, cap, "%lluh%02llum", hours, minutes);
-    else
-        snprintf(buf, cap, "%llum%02llus", minutes, (unsigned long long)s % 60);
 }
 
 static void user_text(uint32_t uid, char *buf, size_t cap)
@@ -110,7 +100,7 @@ static void print_table(const struct list *l)
         const struct clp_dotnet *d = &l->items[i];
         char user[64], uptime[32], why[CLP_FAULT_BYTES];
         user_text(d->uid, user, sizeof(user));
-        uptime_text(uptime_seconds(d), uptime, sizeof(uptime));
+        clp_status_duration(uptime_seconds(d), uptime, sizeof(uptime));
         printf("%8d %-12s %-12s %8s %-11s ", d->pid, user,
                *d->info.runtime_version ? d->info.runtime_version : "?", uptime,
                how(d, why, sizeof(why)));
@@ -129,7 +119,7 @@ static void json_process(struct clp_strbuf *b, const struct clp_dotnet *d)
 {
     char user[64], service[CLP_SERVICE_BYTES], why[CLP_FAULT_BYTES];
     user_text(d->uid, user, sizeof(user));
-    clp_target_service(d, "auto", service);
+    clp_identity_service(d, "auto", service);
     clp_strbuf_printf(b, "{\"pid\":%d,\"ns_pid\":%d,\"uid\":%u", d->pid, d->ns_pid, d->uid);
     json_text(b, "user", user);
     json_text(b, "runtime", d->info.runtime_version);

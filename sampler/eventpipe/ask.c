@@ -155,6 +155,21 @@ void clp_dotnet_ask(struct clp_dotnet *d, size_t count, uint64_t deadline_ns)
     }
 }
 
+int clp_dotnet_resume(const struct clp_dotnet *d, uint64_t deadline_ns)
+{
+    struct clp_ipc_request request;
+    struct clp_ipc_call call;
+    struct clp_ipc_reply reply;
+    clp_ipc_encode_resume(&request);
+    int r = clp_ipc_call_start(&call, d->temp_fd, d->socket_name, &request,
+                               clp_clock_monotonic_ns() + deadline_ns);
+    if (r < 0)
+        return r;
+    r = clp_ipc_call_run(&call, &reply);
+    clp_ipc_call_done(&call);
+    return r;
+}
+
 /* ---- in words ------------------------------------------------------------------------------ */
 
 static void explain_denied(const struct clp_dotnet *d, const char *who, char *buf, size_t cap)
@@ -197,8 +212,9 @@ static void explain_no_port(const struct clp_dotnet *d, const char *who, char *b
             d->temp_path, who);
     else
         snprintf(buf, cap,
-                 "%s is a .NET process without a diagnostics port in %s; start it without "
-                 "DOTNET_EnableDiagnostics=0, or try again if it has only just started",
+                 "%s is a .NET process without a diagnostics port in %s: try again if it has only "
+                 "just started, else start it without DOTNET_EnableDiagnostics=0 and "
+                 "DOTNET_EnableDiagnostics_IPC=0, and with a TMPDIR that exists",
                  who, d->temp_path);
 }
 

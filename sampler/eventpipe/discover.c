@@ -84,6 +84,19 @@ static void find_service(struct clp_dotnet *d, const char *block, size_t len)
         clp_text_utf8_clean(&t, name, n);
 }
 
+/* The runtime reads numbers of its settings as hexadecimal. */
+static bool is_set(const char *block, size_t len, const char *name)
+{
+    size_t n;
+    char text[16];
+    const char *value = clp_proctext_env(block, len, name, &n);
+    if (!value || n == 0 || n >= sizeof(text))
+        return false;
+    memcpy(text, value, n);
+    text[n] = '\0';
+    return strtoul(text, NULL, 16) != 0;
+}
+
 /* The runtime takes TMPDIR when it is set and not empty. What it was at the start counts, and that
  * is what environ shows. */
 static int find_temp_path(const struct clp_discover_roots *roots, struct clp_dotnet *d)
@@ -95,6 +108,8 @@ static int find_temp_path(const struct clp_discover_roots *roots, struct clp_dot
     if (r < 0)
         return r;
     find_service(d, block, len);
+    d->suspended = is_set(block, len, "DOTNET_DefaultDiagnosticPortSuspend") ||
+                   is_set(block, len, "COMPlus_DefaultDiagnosticPortSuspend");
     const char *value = clp_proctext_env(block, len, "TMPDIR", &value_len);
     if (value && value_len > 0 && !set_temp_path(d, value, value_len))
         return -ENAMETOOLONG; /* then the runtime has no port either */
@@ -187,8 +202,9 @@ void clp_dotnet_done(struct clp_dotnet *d)
 bool clp_dotnet_alive(const struct clp_discover_roots *roots, const struct clp_dotnet *d)
 {
     struct clp_proc_stat stat;
-    if (read_stat(roots, d->pid, &stat) < 0)
-        return false;
+    int r = read_stat(roots, d->pid, &stat);
+    if (r < 0) /* too many files open here says nothing about the process */
+        return r != -ENOENT && r != -ESRCH;
     return stat.start_ticks == d->start_ticks && stat.state != 'Z' && stat.state != 'X';
 }
 

@@ -52,6 +52,9 @@ struct clp_dotnet {
     int root_fd;   /* O_PATH of its root; of ours when its own may not be read */
     int temp_fd;   /* O_PATH of its temp directory; -1 when it cannot be opened */
     bool own_root; /* root_fd was read from the process */
+    /* Its environment makes it wait for a tool at its start (DefaultDiagnosticPortSuspend); it may
+     * have been let go since. */
+    bool suspended;
     enum clp_dotnet_state state;
     int error; /* the errno behind the state, negative, or 0 */
     struct clp_process_info info;
@@ -72,6 +75,10 @@ void clp_dotnet_look_closer(const struct clp_discover_roots *roots, struct clp_d
  * that one that is stopped delays nobody. Afterwards each is READY, STALE, DENIED, SILENT or
  * BROKEN. */
 void clp_dotnet_ask(struct clp_dotnet *d, size_t count, uint64_t deadline_ns);
+
+/* Lets a READY process go on that waits at its start; for one that does not wait it changes
+ * nothing. 0 or what the call said. Blocks no longer than `deadline_ns` from now. */
+int clp_dotnet_resume(const struct clp_dotnet *d, uint64_t deadline_ns) CLP_MUST_USE;
 
 /* Whether the process is still there and still the same one. */
 bool clp_dotnet_alive(const struct clp_discover_roots *roots, const struct clp_dotnet *d);

@@ -9,16 +9,22 @@
 static const char MAGIC[14] = "DOTNET_IPC_V1"; /* with its NUL */
 
 enum {
+    SET_EVENTPIPE = 0x02,
     SET_PROFILER = 0x03,
     SET_PROCESS = 0x04,
     SET_SERVER = 0xff,
 };
 enum {
+    EVENTPIPE_STOP = 0x01,
+    EVENTPIPE_COLLECT_2 = 0x03,
+    EVENTPIPE_COLLECT_4 = 0x05,
+    EVENTPIPE_COLLECT_5 = 0x06,
     PROFILER_ATTACH = 0x01,
     PROCESS_INFO_1 = 0x00,
     PROCESS_RESUME = 0x01,
     PROCESS_INFO_2 = 0x04,
     PROCESS_INFO_3 = 0x08,
+    PROCESS_STARTUP_HOOK = 0x07,
     SERVER_OK = 0x00,
     SERVER_ERROR = 0xff,
 };
@@ -142,6 +148,135 @@ int clp_ipc_encode_attach(struct clp_ipc_request *ret, uint32_t timeout_ms,
     return 0;
 }
 
+int clp_ipc_encode_startup_hook(struct clp_ipc_request *ret, const char *path)
+{
+    size_t path_len = strnlen(path, CLP_IPC_PATH_MAX_BYTES);
+    ret->len = 0;
+    if (path_len == 0)
+        return -EINVAL;
+    if (path_len == CLP_IPC_PATH_MAX_BYTES)
+        return -EMSGSIZE;
+    begin(ret, SET_PROCESS, PROCESS_STARTUP_HOOK);
+    int r = put_string(ret, path);
+    if (r < 0) {
+        ret->len = 0;
+        return r;
+    }
+    finish(ret);
+    return 0;
+}
+
+/* ---- sessions ------------------------------------------------------------------------------ */
+
+enum { COLLECT_STREAM = 0, FORMAT_NETTRACE = 1 };
+/* Bytes of a provider besides its texts, and of the session besides its providers. */
+#define PROVIDER_FIXED_BYTES (8u + 4 + 4 + 4 + 1 + 4)
+#define COLLECT_FIXED_BYTES (CLP_IPC_HEADER_BYTES + 32u)
+
+static void put_u64(struct clp_ipc_request *r, uint64_t v)
+{
+    put(r, &v, sizeof(v));
+}
+
+static void put_bool(struct clp_ipc_request *r, bool v)
+{
+    uint8_t byte = v;
+    put(r, &byte, 1);
+}
+
+static int check_provider(const struct clp_ipc_provider *p, size_t *bytes)
+{
+    size_t name = p->name ? strlen(p->name) : 0;
+    size_t arguments = p->arguments ? strlen(p->arguments) : 0;
+    if (name == 0 || p->level > CLP_IPC_LEVEL_MAX)
+        return -EINVAL;
+    if (name > CLP_IPC_PATH_MAX_BYTES || arguments > CLP_IPC_PATH_MAX_BYTES ||
+        p->event_id_count > CLP_IPC_EVENT_IDS_MAX)
+        return -EMSGSIZE;
+    *bytes += PROVIDER_FIXED_BYTES + 2 * (name + arguments + 2) + 4 * p->event_id_count;
+    return 0;
+}
+
+static int check_collect(unsigned major, const struct clp_ipc_collect *c)
+{
+    size_t bytes = COLLECT_FIXED_BYTES;
+    if (major < 8 || c->buffer_mb == 0 || c->provider_count == 0)
+        return -EINVAL;
+    if (c->provider_count > CLP_IPC_PROVIDERS_MAX)
+        return -EMSGSIZE;
+    for (size_t i = 0; i < c->provider_count; i++) {
+        int r = check_provider(&c->providers[i], &bytes);
+        if (r < 0)
+            return r;
+    }
+    return bytes > CLP_IPC_REQUEST_MAX_BYTES ? -EMSGSIZE : 0;
+}
+
+static int put_provider(struct clp_ipc_request *r, unsigned major, const struct clp_ipc_provider *p)
+{
+    put_u64(r, p->keywords);
+    put_u32(r, p->level);
+    int e = put_string(r, p->name);
+    if (e < 0)
+        return e;
+    if (!p->arguments || !*p->arguments)
+        put_u32(r, 0);
+    else if ((e = put_string(r, p->arguments)) < 0)
+        return e;
+    if (major < 10)
+        return 0;
+    put_bool(r, p->event_id_count > 0); /* the list says which to enable; none: all */
+    put_u32(r, (uint32_t)p->event_id_count);
+    for (size_t i = 0; i < p->event_id_count; i++)
+        put_u32(r, p->event_ids[i]);
+    return 0;
+}
+
+static void put_session(struct clp_ipc_request *r, unsigned major, const struct clp_ipc_collect *c)
+{
+    begin(r, SET_EVENTPIPE,
+          major >= 10  ? EVENTPIPE_COLLECT_5
+          : major == 9 ? EVENTPIPE_COLLECT_4
+                       : EVENTPIPE_COLLECT_2);
+    if (major >= 10)
+        put_u32(r, COLLECT_STREAM);
+    put_u32(r, c->buffer_mb);
+    put_u32(r, FORMAT_NETTRACE);
+    if (major >= 9) {
+        put_u64(r, c->rundown_keywords);
+        put_bool(r, c->stacks);
+    } else {
+        put_bool(r, c->rundown_keywords != 0);
+    }
+    put_u32(r, (uint32_t)c->provider_count);
+}
+
+int clp_ipc_encode_collect(struct clp_ipc_request *ret, unsigned runtime_major,
+                           const struct clp_ipc_collect *c)
+{
+    ret->len = 0;
+    int r = check_collect(runtime_major, c);
+    if (r < 0)
+        return r;
+    put_session(ret, runtime_major, c);
+    for (size_t i = 0; i < c->provider_count; i++) {
+        r = put_provider(ret, runtime_major, &c->providers[i]);
+        if (r < 0) {
+            ret->len = 0; /* nothing that could be sent by mistake */
+            return r;
+        }
+    }
+    finish(ret);
+    return 0;
+}
+
+void clp_ipc_encode_stop(struct clp_ipc_request *ret, uint64_t session_id)
+{
+    begin(ret, SET_EVENTPIPE, EVENTPIPE_STOP);
+    put_u64(ret, session_id);
+    finish(ret);
+}
+
 /* ---- reading ------------------------------------------------------------------------------- */
 
 int clp_ipc_parse_reply(const void *bytes, size_t len, struct clp_ipc_reply *ret)
@@ -156,6 +291,16 @@ int clp_ipc_parse_reply(const void *bytes, size_t len, struct clp_ipc_reply *ret
         (id != SERVER_OK && id != SERVER_ERROR))
         return -EPROTO;
     *ret = (struct clp_ipc_reply){.ok = id == SERVER_OK, .data = b.at, .len = clp_bytes_left(&b)};
+    return 0;
+}
+
+int clp_ipc_parse_session(const struct clp_ipc_reply *r, uint64_t *ret)
+{
+    struct clp_bytes b = clp_bytes_of(r->data, r->len);
+    uint64_t id = clp_bytes_u64(&b);
+    if (b.bad || !r->ok)
+        return -EPROTO;
+    *ret = id;
     return 0;
 }
 

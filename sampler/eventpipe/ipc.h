@@ -40,6 +40,45 @@ int clp_ipc_encode_attach(struct clp_ipc_request *ret, uint32_t timeout_ms,
                           const uint8_t guid[CLP_GUID_BYTES], const char *path, const void *data,
                           size_t data_len) CLP_MUST_USE;
 
+/* Loads the assembly at `path`, as the target sees it, and runs its StartupHook (.NET 8). On .NET 9
+ * and 10 a file that is not there, or not the right one, ends the target: agent/hook.h. -EINVAL,
+ * -EMSGSIZE as above. */
+int clp_ipc_encode_startup_hook(struct clp_ipc_request *ret, const char *path) CLP_MUST_USE;
+
+#define CLP_IPC_PROVIDERS_MAX 32u
+#define CLP_IPC_EVENT_IDS_MAX 64u /* of one provider's filter */
+#define CLP_IPC_LEVEL_MAX 5u
+
+/* What a session wants of one provider. */
+struct clp_ipc_provider {
+    const char *name; /* UTF-8 */
+    uint64_t keywords;
+    uint32_t level;        /* 0 (always) to 5 (verbose) */
+    const char *arguments; /* NULL: none */
+    /* Only these events, where the runtime can (.NET 10); elsewhere more come. NULL: all. */
+    const uint32_t *event_ids;
+    size_t event_id_count;
+};
+
+struct clp_ipc_collect {
+    uint32_t
+        buffer_mb; /* at least 1: what the target may keep unread; beyond it, it drops events */
+    /* What the runtime lists when the session stops; 0: nothing. .NET 8 only knows all or nothing.
+     */
+    uint64_t rundown_keywords;
+    bool stacks; /* .NET 9 and later can do without them */
+    const struct clp_ipc_provider *providers;
+    size_t provider_count;
+};
+/* CollectTracing in the version that a runtime of this major version has: 2 (.NET 8), 4 (9), 5 (10
+ * and later). An older or newer layout could end the target. -EINVAL for what a runtime refuses or
+ * dies of: no provider, an empty name, a level over 5, no buffer, a runtime before 8, text that is
+ * no UTF-8; -EMSGSIZE beyond the ceilings. The request is empty then. */
+int clp_ipc_encode_collect(struct clp_ipc_request *ret, unsigned runtime_major,
+                           const struct clp_ipc_collect *c) CLP_MUST_USE;
+/* Ends a session. The reply comes when its stream is drained: read on meanwhile. */
+void clp_ipc_encode_stop(struct clp_ipc_request *ret, uint64_t session_id);
+
 /* ---- replies ------------------------------------------------------------------------------- */
 
 struct clp_ipc_reply {
@@ -52,6 +91,9 @@ int clp_ipc_parse_reply(const void *bytes, size_t len, struct clp_ipc_reply *ret
 /* The payload of an error reply, and of an OK reply of those commands that answer with one.
  * -EPROTO when there is none. */
 int clp_ipc_parse_hresult(const struct clp_ipc_reply *r, uint32_t *ret) CLP_MUST_USE;
+
+/* The session's id, which an OK reply to CollectTracing and StopTracing carries. */
+int clp_ipc_parse_session(const struct clp_ipc_reply *r, uint64_t *ret) CLP_MUST_USE;
 
 struct clp_process_info {
     uint64_t pid;                   /* in the target's own pid namespace */

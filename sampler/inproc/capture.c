@@ -145,6 +145,16 @@ static inline void copy_hijack_pair(struct clp_capture *c, const struct clp_thre
     c->hijacked_slot = pair[1];
 }
 
+/* Forty bytes, whole at any moment: the other copy is the one that may be half written. */
+static inline void copy_span(struct clp_capture *c, const struct clp_thread_slot *slot)
+{
+    clp_span_read_own(atomic_load_explicit(&slot->span, memory_order_acquire), &c->span);
+    uint64_t root = c->span.local_root_span_id;
+    if (root)
+        atomic_store_explicit(&clp_capture_state.roots_seen[clp_span_root_place(root)], root,
+                              memory_order_relaxed);
+}
+
 /* Not memcpy: that is a call through the PLT, which may bind lazily under the loader's lock. */
 static inline void copy_stack(uint8_t *to, uint64_t from, uint64_t n)
 {
@@ -156,10 +166,17 @@ static inline bool segv_blocked(const ucontext_t *uc)
     return *(const uint64_t *)(const void *)&uc->uc_sigmask >> (SIGSEGV - 1) & 1;
 }
 
+/* The ring's lines have left the caches since its last turn. Fetching them while the kernel reads
+ * the clock takes a quarter off the copy. */
+static inline void prefetch(const struct clp_capture *c, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch((const uint8_t *)c + i, 1);
+}
+
 static inline void store(struct clp_thread_slot *slot, uint64_t tag, const siginfo_t *info,
                          const ucontext_t *uc)
 {
-    uint64_t cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
     uint64_t sp = (uint64_t)uc->uc_mcontext.gregs[REG_RSP];
     uint64_t high = atomic_load_explicit(&slot->stack_high, memory_order_acquire);
     uint32_t flags = segv_blocked(uc) ? CLP_CAPTURE_SEGV_BLOCKED : 0;
@@ -171,13 +188,15 @@ static inline void store(struct clp_thread_slot *slot, uint64_t tag, const sigin
         atomic_fetch_add_explicit(&slot->lost, 1, memory_order_relaxed);
         return;
     }
+    prefetch(c, bytes);
+    c->thread_cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    c->time_ns = now_ns(CLOCK_MONOTONIC);
     c->bytes = (uint32_t)bytes;
     c->slot = (uint32_t)(tag >> 32) & 0xffff;
     c->generation = (uint32_t)tag;
-    c->time_ns = now_ns(CLOCK_MONOTONIC);
-    c->thread_cpu_ns = cpu;
     copy_registers(c, uc);
     copy_hijack_pair(c, slot);
+    copy_span(c, slot);
     c->stack_high = high ? high : fs_base();
     c->flags = flags;
     c->overrun = info->si_code == SI_TIMER ? (uint32_t)info->si_overrun : 0;

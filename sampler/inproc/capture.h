@@ -9,6 +9,7 @@
 #define CLP_SAMPLER_INPROC_CAPTURE_H
 
 #include "base/core/core.h"
+#include "sampler/inproc/clp_span.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -33,8 +34,9 @@ struct clp_thread_slot {
     int32_t tid;
     _Atomic uint64_t stack_low, stack_high; /* 0 = not known yet */
     _Atomic uint64_t thread_object;         /* ThreadID = Thread*, for the hijack pair; 0 = none */
-    _Atomic uint32_t in_handler;            /* re-entry guard */
-    _Atomic int32_t timer_id;               /* kernel timer, -1 none */
+    _Atomic(const struct clp_span_cell *) span; /* the thread's cell, or NULL; its memory stays */
+    _Atomic uint32_t in_handler;                /* re-entry guard */
+    _Atomic int32_t timer_id;                   /* kernel timer, -1 none */
     _Atomic uint32_t lost;     /* captures lost since the last one that found room; handler */
     uint64_t random;           /* xorshift state for the jitter; handler only */
     uint64_t ramp_ns;          /* a new thread's next mean interval, doubled by each sample until
@@ -54,6 +56,7 @@ struct clp_capture {
         r11;                                 /* what CFI rules may name */
     uint64_t stack_high;                     /* end of the thread's stack */
     uint64_t hijacked_return, hijacked_slot; /* two words of the Thread object, or 0 */
+    struct clp_span span;                    /* the thread's; span_id 0 = none */
     uint32_t flags;
     uint32_t overrun;
     uint32_t stack_bytes;
@@ -90,6 +93,7 @@ void clp_capture_allow_arch_prctl(void);
 void clp_capture_set_interval(uint64_t mean_ns);
 /* Offset of the hijack pair in the Thread object once learnt; 0 = do not copy. */
 void clp_capture_set_hijack_offset(uint32_t offset);
+uint32_t clp_capture_hijack_offset(void);
 
 /* Shares the runtime's activation signal (SIGRTMIN): keeps its flags and mask, chains everything
  * that is not ours.  Returns 0; -EOPNOTSUPP when the runtime's SIGSEGV mask does not hold the

@@ -160,6 +160,11 @@ void clp_capture_set_interval(uint64_t mean_ns)
     atomic_store(&clp_capture_state.interval_ns, mean_ns);
 }
 
+uint32_t clp_capture_hijack_offset(void)
+{
+    return atomic_load(&clp_capture_state.hijack_offset);
+}
+
 void clp_capture_set_hijack_offset(uint32_t offset)
 {
     atomic_store(&clp_capture_state.hijack_offset, offset);

@@ -3,6 +3,7 @@
 #define CLP_SAMPLER_INPROC_CAPTURE_STATE_H
 
 #include "sampler/inproc/capture.h"
+#include "sampler/inproc/spans.h"
 
 #include <stdalign.h>
 #include <time.h>
@@ -50,6 +51,7 @@ struct clp_capture_state {
     _Atomic uint32_t hijack_offset;
     _Atomic(const struct clp_old_action *) old_action;
     _Atomic uint64_t lost_full, lost_reentry;
+    _Atomic uint64_t roots_seen[CLP_SPAN_ROOTS_SEEN]; /* spans.h; 32 KB, touched only by spans */
     /* Positions count up for ever; p lies at p & (ring_bytes - 1). Own lines: every handler writes
      * `head`, only the consumer writes `tail`. */
     alignas(64) _Atomic uint64_t head;

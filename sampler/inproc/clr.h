@@ -77,6 +77,7 @@ enum {
     CLR_MONITOR_ASSEMBLY_LOADS = 0x8,
     CLR_MONITOR_JIT_COMPILATION = 0x20,
     CLR_MONITOR_THREADS = 0x200,
+    CLR_ENABLE_STACK_SNAPSHOT = 0x10000000,
 };
 enum {
     CLR_HIGH_DYNAMIC_FUNCTION_UNLOADS = 0x4,
@@ -164,7 +165,8 @@ struct clr_info_slots {
     void *unused_23[13];
     clr_hresult (*do_stack_snapshot)(struct clr_info *self, clr_thread_id thread,
                                      clr_stack_callback *callback, uint32_t flags, void *user,
-                                     uint8_t *context, uint32_t context_bytes); /* 36; tests only */
+                                     uint8_t *context,
+                                     uint32_t context_bytes); /* 36; for counted.c and tests */
     void *unused_37[1];
     clr_hresult (*get_function_info2)(struct clr_info *self, clr_function_id id, uint64_t frame,
                                       clr_class_id *ret_class, clr_module_id *ret_module,

@@ -110,3 +110,13 @@ void clp_code_module_unload(clr_assembly_id assembly, clr_module_id module)
     clp_gate_wait(CLP_GATE_MODULES);
     clp_modules_release_dead();
 }
+
+void clp_code_lost_sight(void)
+{
+    uint64_t now = clp_clock_monotonic_ns();
+    clp_code_lock();
+    clp_modules_abandon_locked(module_dies, now);
+    clp_code_table_mortal_kill_locked(now);
+    atomic_store(&unknown_unload_ns, now);
+    clp_code_unlock();
+}

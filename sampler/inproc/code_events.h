@@ -15,6 +15,10 @@ void clp_code_module_attached(clr_module_id module, clr_assembly_id assembly);
 /* Of all modules of an assembly, or of one module; the other argument is 0. */
 void clp_code_module_unload(clr_assembly_id assembly, clr_module_id module);
 
+/* Unloads may have gone untold up to now: whatever may unload is given up, and learnt again where
+ * it is seen. Loop thread. */
+void clp_code_lost_sight(void);
+
 /* At activation. */
 void clp_code_events_init(void);
 /* When something unloaded last of which not all code was in the table; 0 = never. */

@@ -36,7 +36,7 @@ int clp_code_learn_at(uint64_t ip, uint64_t time_ns)
 {
     struct clr_info *info = clp_runtime_info();
     int r = -EAGAIN;
-    if (!info)
+    if (!info || clp_runtime_has_lost_count()) /* then an unload may go untold */
         return r;
     clp_gate_enter(CLP_GATE_MODULES | CLP_GATE_DYNAMIC);
     uint64_t unload_ns = clp_code_unknown_unload_ns();
@@ -51,7 +51,7 @@ uint32_t clp_code_method_at(uint64_t ip, clr_function_id *ret_function)
     struct clr_info *info = clp_runtime_info();
     clr_function_id function = 0;
     *ret_function = 0;
-    if (!info)
+    if (!info || clp_runtime_has_lost_count())
         return 0;
     clp_gate_enter(CLP_GATE_MODULES);
     uint32_t method = 0;
@@ -73,12 +73,13 @@ bool clp_code_confirm(uint32_t method, uint64_t ip, uint64_t time_ns)
 {
     struct clr_info *info = clp_runtime_info();
     clr_function_id function = 0;
+    bool may_ask = info && !clp_runtime_has_lost_count();
     clp_gate_enter(CLP_GATE_MODULES);
     clp_code_lock();
     uint64_t suspect_ns = clp_code_table_suspect_ns_locked(method);
     clr_function_id known = clp_code_table_method_locked(method)->function;
     clp_code_unlock();
-    bool ask = info && suspect_ns < time_ns;
+    bool ask = may_ask && suspect_ns < time_ns;
     bool same = ask && CLR_OK(info->slots->get_function_from_ip3(info, ip, &function, NULL)) &&
                 function == known;
     clp_code_lock();

@@ -211,6 +211,16 @@ void clp_code_table_owner_kill_locked(uint32_t module, uint64_t now_ns)
     }
 }
 
+void clp_code_table_mortal_kill_locked(uint64_t now_ns)
+{
+    for (uint32_t i = 1; i <= methods.high; i++) {
+        const struct clp_method *m = clp_code_table_method_locked(i);
+        if ((m->state & (CLP_METHOD_STATE_MORTAL | CLP_METHOD_STATE_DEAD)) ==
+            CLP_METHOD_STATE_MORTAL)
+            clp_code_table_method_kill_locked(i, now_ns);
+    }
+}
+
 /* ---- the wire ------------------------------------------------------------------------------ */
 
 uint32_t clp_code_table_method_wire_id_locked(uint32_t method)

@@ -73,6 +73,8 @@ const struct clp_method_name *clp_code_table_name_locked(const struct clp_method
 void clp_code_table_method_kill_locked(uint32_t method, uint64_t now_ns);
 /* The same for all methods that die with a module. */
 void clp_code_table_owner_kill_locked(uint32_t module, uint64_t now_ns);
+/* The same for all that may unload. */
+void clp_code_table_mortal_kill_locked(uint64_t now_ns);
 
 /* ---- methods of which the runtime does not tell with what they die ----
  *

@@ -100,17 +100,22 @@ static void input_of(const struct clp_capture *c, struct clp_walk_input *ret)
     regs_of(c, &ret->regs);
 }
 
-const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
-                                              struct clp_walk_result *ret)
+static void walk(const struct clp_walk_input *in, const struct clp_thread_slot *slot, uint64_t pass,
+                 struct clp_walk_result *ret)
 {
     struct clp_code_source code = {
         .user = &pass, .find = find_code, .read = read_code, .is_filter = is_filter};
+    clp_walk(&code, &walk_state, in, walked, CLP_ARRAY_LEN(walked), ret);
+    if (ret->count)
+        clp_hijack_learn(slot, &in->stack, walk_state.hijack_stub, walked, ret->count);
+}
+
+const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
+                                              struct clp_walk_result *ret)
+{
     struct clp_walk_input in;
     input_of(c, &in);
-    clp_walk(&code, &walk_state, &in, walked, CLP_ARRAY_LEN(walked), ret);
-    if (ret->count)
-        clp_hijack_learn(clp_capture_slot(c->slot), &in.stack, walk_state.hijack_stub, walked,
-                         ret->count);
+    walk(&in, clp_capture_slot(c->slot), pass, ret);
     return walked;
 }
 
@@ -138,15 +143,32 @@ uint16_t clp_collect_encode(const struct clp_walk_frame *frames, uint32_t count,
     return (uint16_t)count;
 }
 
-static void sample_of_walk(const struct clp_capture *c, uint64_t pass, struct clp_feed_sample *s)
+void clp_collect_stack(const struct clp_walk_input *in, const struct clp_thread_slot *slot,
+                       uint64_t pass, struct clp_collect_stack *ret)
 {
     struct clp_walk_result w;
-    (void)clp_collect_walk(c, pass, &w);
-    s->count = clp_collect_encode(walked, w.count, &w, encoded);
-    s->flags = clp_collect_flags(&w);
-    if (c->flags & CLP_CAPTURE_SEGV_BLOCKED)
-        s->flags |= CLP_SAMPLE_IN_EXCEPTION;
-    s->hijacked = (w.flags & CLP_WALK_REPAIRED) != 0;
+    walk(in, slot, pass, &w);
+    ret->flags = clp_collect_flags(&w);
+    ret->hijacked = (w.flags & CLP_WALK_REPAIRED) != 0;
+    ret->frames = encoded;
+    ret->count = clp_collect_encode(walked, w.count, &w, encoded);
+}
+
+uint64_t clp_collect_hijack_stub(void)
+{
+    return walk_state.hijack_stub;
+}
+
+static void sample_of_walk(const struct clp_capture *c, uint64_t pass, struct clp_feed_sample *s)
+{
+    struct clp_walk_input in;
+    struct clp_collect_stack stack;
+    input_of(c, &in);
+    clp_collect_stack(&in, clp_capture_slot(c->slot), pass, &stack);
+    s->flags = (uint16_t)(stack.flags |
+                          (c->flags & CLP_CAPTURE_SEGV_BLOCKED ? CLP_SAMPLE_IN_EXCEPTION : 0));
+    s->hijacked = stack.hijacked;
+    s->count = stack.count;
 }
 
 /* The stack could not be copied: its leaf, under the reason. */
@@ -169,7 +191,8 @@ static void sample_of_leaf(const struct clp_capture *c, uint64_t *pass, enum clp
 
 static void take(const struct clp_capture *c, uint64_t pass, const struct clp_collect_sink *sink)
 {
-    struct clp_feed_sample s = {.time_ns = c->time_ns, .frames = encoded};
+    struct clp_feed_sample s = {
+        .kind = CLP_SAMPLE_CPU, .time_ns = c->time_ns, .frames = encoded, .span = &c->span};
     s.thread = clp_threads_account(c, &s.value_ns);
     if (!s.thread || s.value_ns == 0)
         return;

@@ -33,6 +33,17 @@ uint16_t clp_collect_encode(const struct clp_walk_frame *frames, uint32_t count,
                             const struct clp_walk_result *w, uint64_t *ret);
 /* CLP_SAMPLE_* of a walk. */
 uint16_t clp_collect_flags(const struct clp_walk_result *w);
+/* The same walk over any stack, into a sample's frames and flags; valid until the next walk. */
+struct clp_collect_stack {
+    const uint64_t *frames; /* as the wire has them */
+    uint16_t count, flags;  /* CLP_SAMPLE_* */
+    bool hijacked;
+};
+void clp_collect_stack(const struct clp_walk_input *in, const struct clp_thread_slot *slot,
+                       uint64_t pass, struct clp_collect_stack *ret);
+/* The runtime's hijack stub where a walk has met it, else 0. */
+uint64_t clp_collect_hijack_stub(void);
+
 /* Throws away all that is captured: sampling has ended. */
 void clp_collect_discard(void);
 

@@ -12,7 +12,9 @@
 #include "sampler/inproc/links.h"
 #include "sampler/inproc/probe.h"
 #include "sampler/inproc/runtime.h"
+#include "sampler/inproc/spans.h"
 #include "sampler/inproc/threads.h"
+#include "sampler/inproc/wall.h"
 
 #include <errno.h>
 #include <string.h>
@@ -21,23 +23,32 @@
 
 #define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come */
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
-#define PUBLISH_NS (50 * CLP_NSEC_PER_MSEC)
-#define HURRY_NS (2 * CLP_NSEC_PER_MSEC) /* a hand-shake or a mark is under way */
-#define READY_NS CLP_NSEC_PER_SEC        /* from an attach to the runtime's word that it is done */
+#define ROUND_QUIET_NS (300 * CLP_NSEC_PER_MSEC) /* nothing has come for a while */
+#define CAPTURE_BYTES (16u << 10)                /* more than one takes on average */
+#define PUBLISH_NS (200 * CLP_NSEC_PER_MSEC)     /* the process clock costs 50 ns a thread */
+#define HURRY_NS (2 * CLP_NSEC_PER_MSEC)         /* a hand-shake or a mark is under way */
+/* Between two questions whether the runtime counts us; the same while it does not. */
+#define COUNT_NS (250 * CLP_NSEC_PER_MSEC)
+#define RECOUNT_NS (200 * CLP_NSEC_PER_MSEC)
 #define DRAIN_MAX 8192u /* captures a round: more than the ring holds small ones of */
 #define RING_BASE_BYTES (512u << 10)
 #define RING_CPU_BYTES (64u << 10)
 #define RING_MAX_BYTES (4u << 20)
 #define THREADS_MAX 16384u
+#define NO_MEMORY "no memory for the library's tables in this process"
 
 static struct {
     struct clp_loop_runtime runtime;
     bool ready, enumerated;
-    uint64_t ready_due_ns;
+    bool loads; /* at start: the runtime is not up before it says so */
+    bool lost;  /* the answer to the last question */
+    uint64_t count_due_ns;
+    bool own_descriptors;
     bool sampling;
+    bool no_wall;       /* it was asked for, and there was no memory */
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
-    uint64_t wait_ns;
+    uint64_t wait_ns, longest_wait_ns, wall_wait_ns;
     uint64_t scan_due_ns, publish_due_ns;
     struct clp_settings settings; /* union of all readers' */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
@@ -47,24 +58,24 @@ static struct {
 
 /* ---- to all readers ---- */
 
-static bool listens(const struct clp_link *l)
+static bool listens(const struct clp_link *l, enum clp_sample_kind kind)
 {
-    return l->state == CLP_LINK_ACTIVE && (l->settings.sample_kinds & 1u << CLP_SAMPLE_CPU);
+    return l->state == CLP_LINK_ACTIVE && (l->settings.sample_kinds & 1u << kind);
 }
 
 static void stack_to_all(void *user, const struct clp_feed_sample *s)
 {
     (void)user;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
-        if (listens(clp_links_at(i)))
-            clp_feed_stack(&clp_links_at(i)->feed, s);
+        if (listens(clp_links_at(i), CLP_SAMPLE_CPU))
+            (void)clp_feed_stack(&clp_links_at(i)->feed, s);
 }
 
 static void count_to_all(void *user, enum clp_counter counter)
 {
     (void)user;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
-        if (listens(clp_links_at(i)))
+        if (listens(clp_links_at(i), CLP_SAMPLE_CPU))
             clp_feed_count(&clp_links_at(i)->feed, counter);
 }
 
@@ -73,8 +84,27 @@ static void time_to_all(void *user, const struct clp_thread *t, enum clp_special
 {
     (void)user;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
-        if (listens(clp_links_at(i)))
+        if (listens(clp_links_at(i), CLP_SAMPLE_CPU))
             clp_feed_time(&clp_links_at(i)->feed, t, special, cpu_ns, time_ns);
+}
+
+static bool wall_stack_to_all(void *user, const struct clp_feed_sample *s)
+{
+    bool all = true;
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (listens(clp_links_at(i), CLP_SAMPLE_WALL))
+            all &= clp_feed_stack(&clp_links_at(i)->feed, s);
+    return all;
+}
+
+static void wait_to_all(void *user, const struct clp_thread *t, enum clp_special special,
+                        uint16_t flags, uint64_t wait_ns, uint64_t time_ns)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (listens(clp_links_at(i), CLP_SAMPLE_WALL))
+            clp_feed_wait(&clp_links_at(i)->feed, t, special, flags, wait_ns, time_ns);
 }
 
 static void event_to_all(void *user, const struct clp_feed_event *e)
@@ -101,13 +131,14 @@ static void define_to_all(void *user, const struct clp_thread *t, const uint64_t
 static const struct clp_events_sink events_sink = {.event = event_to_all, .define = define_to_all};
 static const struct clp_collect_sink collect_sink = {.stack = stack_to_all, .count = count_to_all};
 static const struct clp_threads_sink threads_sink = {.time = time_to_all};
+static const struct clp_wall_sink wall_sink = {.stack = wall_stack_to_all, .wait = wait_to_all};
 
 /* ---- totals ---- */
 
 static size_t library_bytes(void)
 {
     size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes() +
-               clp_events_bytes();
+               clp_wall_bytes() + clp_spans_bytes() + clp_events_bytes();
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
             n += clp_feed_bytes(&clp_links_at(i)->feed);
@@ -137,19 +168,26 @@ static void event_totals(uint64_t *ret)
 
 static void totals(struct clp_feed_totals *ret)
 {
+    struct clp_wall_totals wall = clp_wall_totals();
     *ret = (struct clp_feed_totals){
         .process_cpu_ns = clp_clock_process_ns(),
         .library_cpu_ns = clp_clock_self_ns(),
         .capture_full = clp_capture_lost_full(),
         .capture_reentered = clp_capture_lost_reentry(),
         .timer_quota = clp_threads_quota_refused(),
-        .table_full = clp_threads_table_refused() + clp_bodies_refused() + clp_images_refused(),
+        .table_full = clp_threads_table_refused() + clp_bodies_refused() + clp_images_refused() +
+                      clp_spans_refused(),
         .slowdowns = E.budget.slowdowns,
+        .wall_stacks = wall.stacks,
+        .wall_moved = wall.moved,
+        .wall_visits = wall.visits,
+        .wall_cost_ns = wall.cost_ns,
         .threads = clp_threads_count(),
         .timers = clp_threads_timers(),
         .bodies = clp_bodies_known(),
         .library_bytes = library_bytes(),
         .interval_ns = E.interval_ns,
+        .span_hook = clp_spans_hook_runs(),
     };
     event_totals(ret->events);
 }
@@ -167,11 +205,23 @@ static void publish(void)
 
 /* ---- accounting ---- */
 
+/* After the samples that were taken under them. */
+static void tell_ended_roots(void)
+{
+    uint64_t root;
+    uint32_t endpoint;
+    while (clp_spans_next_ended(&root, &endpoint))
+        for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+            if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
+                clp_feed_root(&clp_links_at(i)->feed, root, endpoint);
+}
+
 static uint32_t drain(void)
 {
     uint32_t taken = clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
     clp_hooks_drained(E.pass);
     clp_events_drain(E.pass, &events_sink);
+    tell_ended_roots();
     return taken;
 }
 
@@ -189,6 +239,7 @@ static uint64_t account_all(void)
         scan();
         drain();
         clp_threads_flush(clp_clock_monotonic_ns());
+        clp_wall_flush(E.pass);
         clp_events_settle(clp_clock_monotonic_ns(), E.pass, true, &events_sink);
     }
     return clp_clock_monotonic_ns();
@@ -207,7 +258,7 @@ static const char *prepare(void)
 {
     if (clp_images_init() < 0 || clp_capture_init(capture_ring_bytes(), THREADS_MAX) < 0 ||
         clp_threads_init(THREADS_MAX, &threads_sink) < 0)
-        return "no memory for the library's tables in this process";
+        return NO_MEMORY;
     if (clp_probe_result(CLP_PROBE_VM_READV) < 0)
         clp_images_forbid_vm_readv();
     if (clp_probe_result(CLP_PROBE_ARCH_PRCTL) == 0)
@@ -224,10 +275,29 @@ static uint64_t effective_interval(void)
     return CLP_MIN(ns, CLP_CPU_INTERVAL_MAX_NS);
 }
 
+/* So long the ring has room for a burst on all CPUs that nobody expects. */
+static uint64_t longest_wait(void)
+{
+    uint64_t cpus = (uint64_t)CLP_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
+    uint64_t ns = capture_ring_bytes() / CAPTURE_BYTES * E.interval_ns / cpus;
+    return CLP_MAX(CLP_MIN(ns, ROUND_QUIET_NS), ROUND_MAX_NS);
+}
+
 static void apply_interval(void)
 {
     E.interval_ns = effective_interval();
+    E.longest_wait_ns = longest_wait();
     clp_threads_start(E.interval_ns, E.settings.flags & CLP_SETTINGS_NATIVE_STACKS);
+}
+
+static void apply_wall(void)
+{
+    E.no_wall = false;
+    if (!(E.settings.sample_kinds & 1u << CLP_SAMPLE_WALL))
+        clp_wall_stop();
+    else if (clp_wall_start(clp_clock_monotonic_ns(), E.settings.wall_budget_ppm, E.own_descriptors,
+                            &wall_sink) < 0)
+        E.no_wall = true;
 }
 
 /* After the tables of threads stand: what is told to them before is lost. */
@@ -251,11 +321,14 @@ static void start_sampling(void)
     clp_capture_enable(true);
     apply_interval();
     E.sampling = true;
+    clp_spans_live(true);
 }
 
 /* The signal stays shared while the library is attached: without timers it costs nothing. */
 static void stop_sampling(void)
 {
+    clp_spans_live(false);
+    clp_wall_stop();
     clp_threads_stop();
     clp_capture_enable(false);
     clp_collect_discard();
@@ -274,6 +347,7 @@ static struct clp_settings union_of_settings(void)
             continue;
         all.sample_kinds |= l->settings.sample_kinds;
         all.flags |= l->settings.flags;
+        all.wall_budget_ppm = CLP_MAX(all.wall_budget_ppm, l->settings.wall_budget_ppm);
         all.cpu_interval_ns = CLP_MIN(all.cpu_interval_ns, l->settings.cpu_interval_ns);
     }
     return all;
@@ -283,8 +357,10 @@ static void open_feed(struct clp_link *l)
 {
     struct clp_feed_totals now;
     totals(&now);
-    if (clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now) < 0)
-        clp_link_close(l, "the shared memory's header is not of this version");
+    int r = clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now);
+    if (r < 0)
+        clp_link_close(l, r == -ENOMEM ? "no memory for another reader's tables in this process"
+                                       : "the shared memory's header is not of this version");
     else
         l->state = CLP_LINK_ACTIVE;
 }
@@ -322,10 +398,15 @@ static void reorder(void)
     } else if (E.sampling) {
         stop_sampling();
     }
+    if (E.sampling)
+        apply_wall();
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
         struct clp_link *l = clp_links_at(i);
+        bool wall = l->settings.sample_kinds & 1u << CLP_SAMPLE_WALL;
         if (l->state >= CLP_LINK_WELCOMED && l->settings.sample_kinds && !E.sampling)
             clp_link_close(l, E.cannot);
+        else if (l->state >= CLP_LINK_WELCOMED && wall && E.no_wall)
+            clp_link_close(l, NO_MEMORY);
         else if (l->state == CLP_LINK_WELCOMED)
             open_feed(l);
     }
@@ -373,7 +454,8 @@ void clp_engine_begin(const struct clp_loop_runtime *runtime, bool own_descripto
     uint64_t slowdowns = E.budget.slowdowns, pass = E.pass;
     memset(&E, 0, sizeof(E));
     E.runtime = *runtime;
-    E.ready_due_ns = runtime->attaching ? clp_clock_monotonic_ns() + READY_NS : UINT64_MAX;
+    E.own_descriptors = own_descriptors;
+    E.loads = !runtime->attaching;
     E.budget.slowdowns = slowdowns;
     E.pass = pass;
     clp_links_init(&self);
@@ -401,10 +483,12 @@ static bool in_a_hurry(void)
 
 static void sample_round(uint64_t now_ns)
 {
+    enumerate_once();
     uint32_t taken = drain();
-    E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS);
+    E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, E.longest_wait_ns);
     if (now_ns >= E.scan_due_ns)
         scan();
+    E.wall_wait_ns = clp_wall_round(now_ns, E.pass);
     if (clp_events_due(now_ns))
         clp_events_settle(now_ns, E.pass, false, &events_sink);
     if (clp_budget_due(&E.budget, now_ns) &&
@@ -412,12 +496,29 @@ static void sample_round(uint64_t now_ns)
         apply_interval();
 }
 
-/* The runtime does not call us (runtime.c, join). */
-static void send_readers_back(void)
+static void ask_recount(void)
 {
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
-        if (clp_links_at(i)->state == CLP_LINK_WELCOMED)
-            clp_link_ask_again(clp_links_at(i));
+        if (clp_links_at(i)->state >= CLP_LINK_WELCOMED)
+            clp_link_ask_recount(clp_links_at(i));
+}
+
+/* Before the runtime is up nothing is asked of it. Time counts on, whatever it says: only names and
+ * new threads depend on its calls. */
+static void heed_count(uint64_t now_ns)
+{
+    if (!E.runtime.has_lost_count || (E.loads && !E.ready) || now_ns < E.count_due_ns)
+        return;
+    bool lost = E.runtime.has_lost_count();
+    E.count_due_ns = now_ns + (lost ? RECOUNT_NS : COUNT_NS);
+    if (lost) {
+        E.ready = E.enumerated = false;
+        E.runtime.lost_sight();
+        ask_recount();
+    } else if (E.lost) {
+        E.ready = true; /* whoever put it right */
+    }
+    E.lost = lost;
 }
 
 uint64_t clp_engine_round(void)
@@ -429,14 +530,14 @@ uint64_t clp_engine_round(void)
     bool waiting = false;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
+    if (waiting || E.sampling)
+        heed_count(now);
     if (E.ready && (news.settings_changed || waiting))
         reorder();
-    if (waiting && !E.ready && now >= E.ready_due_ns)
-        send_readers_back();
     if (E.sampling)
         sample_round(now);
     else
-        E.wait_ns = ROUND_MAX_NS;
+        E.wait_ns = E.wall_wait_ns = ROUND_MAX_NS;
     answer_flushes();
     write_marks();
     if (now >= E.publish_due_ns)
@@ -449,7 +550,7 @@ uint64_t clp_engine_round(void)
     tend_sessions();
     if (!clp_links_any())
         return E.detach_wanted || !clp_events_settled() ? ROUND_NS : CLP_ENGINE_IDLE;
-    return in_a_hurry() ? HURRY_NS : E.wait_ns;
+    return in_a_hurry() ? HURRY_NS : CLP_MIN(E.wait_ns, E.wall_wait_ns);
 }
 
 /* ---- the end ---- */

@@ -91,6 +91,7 @@ void clp_event_lock_start(const struct clp_event_here *h)
         w->capture.stack_bytes = (uint32_t)CLP_MIN(n, (uint64_t)LOW_BYTES);
         w->capture.stack_high = t->stack_high;
         w->capture.time_ns = h->time_ns;
+        clp_event_thread_span(t, &w->capture.span);
         memcpy(w->low, (const void *)(uintptr_t)w->capture.rsp, w->capture.stack_bytes);
     }
     atomic_store(&t->wait_since_ns, h->time_ns & ~(uint64_t)COUNTED);

@@ -150,6 +150,7 @@ static bool copy_stack(struct clp_event_member *m, struct clp_event *e, uint64_t
     const struct clp_walk_frame *f = NULL;
     uint32_t top = 0;
     if (e->has_stack) {
+        m->span = c->span;
         f = clp_collect_walk(c, pass, &w);
         top = runtime_frames(e, f, w.count);
         if (e->type == CLP_EVENT_EXCEPTION && top > 0)
@@ -207,6 +208,7 @@ void clp_event_member_write(const struct clp_event_member *m, enum clp_sample_ki
         .frames = m->frames,
         .texts = {m->texts[0], m->texts[1]},
         .text_len = {m->text_len[0], m->text_len[1]},
+        .span = &m->span,
     };
     sink->event(sink->user, &out);
 }

@@ -18,6 +18,7 @@ struct clp_event_member {
     uint16_t text_len[CLP_EVENT_TEXTS];
     const uint64_t *frames;
     const char *texts[CLP_EVENT_TEXTS];
+    struct clp_span span; /* that the thread was in; span_id 0: none */
 };
 
 int clp_event_members_init(void) CLP_MUST_USE; /* idempotent; 0 or -ENOMEM */

@@ -4,6 +4,7 @@
 #include "sampler/inproc/bounds.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/rawcall.h"
+#include "sampler/inproc/spans.h"
 #include "sampler/inproc/thread_table.h"
 
 #include <errno.h>
@@ -91,9 +92,8 @@ static void find_stack(struct clp_event_thread *t, const struct clp_thread_slot 
     }
 }
 
-static void fill(struct clp_event_thread *t)
+static void find_slot(struct clp_event_thread *t, int32_t tid)
 {
-    int32_t tid = (int32_t)clp_raw3(SYS_gettid, 0, 0, 0);
     t->slot = UINT32_MAX;
     t->generation = 0;
     clp_lock(&clp_thread_table.lock);
@@ -103,6 +103,28 @@ static void fill(struct clp_event_thread *t)
         t->generation = atomic_load(&clp_table_slot(r)->generation);
     }
     clp_unlock(&clp_thread_table.lock);
+}
+
+void clp_event_thread_look(struct clp_event_thread *t)
+{
+    const struct clp_thread_slot *s = clp_capture_slot(t->slot);
+    if (!s || atomic_load_explicit(&s->generation, memory_order_relaxed) != t->generation)
+        find_slot(t, atomic_load_explicit(&t->tid, memory_order_relaxed));
+}
+
+void clp_event_thread_span(const struct clp_event_thread *t, struct clp_span *ret)
+{
+    const struct clp_thread_slot *s = clp_capture_slot(t->slot);
+    bool own = s && atomic_load_explicit(&s->generation, memory_order_relaxed) == t->generation;
+    clp_span_read_own(own ? atomic_load_explicit(&s->span, memory_order_acquire) : NULL, ret);
+    if (ret->local_root_span_id)
+        clp_spans_saw_root(ret->local_root_span_id);
+}
+
+static void fill(struct clp_event_thread *t)
+{
+    int32_t tid = (int32_t)clp_raw3(SYS_gettid, 0, 0, 0);
+    find_slot(t, tid);
     find_stack(t, clp_capture_slot(t->slot), tid);
     t->random = (clp_clock_monotonic_ns() ^ ((uint64_t)tid << 32)) * 0x9e3779b97f4a7c15ull | 1;
     t->path_hint = 0;

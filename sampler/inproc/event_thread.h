@@ -7,6 +7,7 @@
 #define CLP_SAMPLER_INPROC_EVENT_THREAD_H
 
 #include "base/core/core.h"
+#include "sampler/inproc/clp_span.h"
 
 #include <stdbool.h>
 #include <stdatomic.h>
@@ -29,6 +30,11 @@ struct clp_event_thread {
 
 /* The calling thread's entry; NULL when the table is full. */
 struct clp_event_thread *clp_event_thread_self(void);
+/* Finds the calling thread's slot in the capture's table where it has none or another one by now.
+ */
+void clp_event_thread_look(struct clp_event_thread *t);
+/* The span that the calling thread is in (span_id 0: none), which a sample was taken in now. */
+void clp_event_thread_span(const struct clp_event_thread *t, struct clp_span *ret);
 /* On a new thread, before its first event. Harmless in a forked child. */
 void clp_event_thread_begins(void);
 /* Loop thread: maps the table and learns the main thread's stack. Idempotent. 0 or -ENOMEM. */

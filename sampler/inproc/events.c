@@ -139,10 +139,12 @@ static __attribute__((noinline)) void copy_stack(const struct clp_event_here *h,
     const struct clp_event_thread *t = h->thread;
     memset(c, 0, sizeof(*c));
     clp_event_registers(c);
+    clp_event_thread_look(h->thread);
     c->slot = t->slot;
     c->generation = t->generation;
     c->time_ns = h->time_ns;
     c->stack_high = t->stack_high;
+    clp_event_thread_span(t, &c->span);
     copy_hijack_pair(c, clp_capture_slot(t->slot));
     if (!c->stack_high) {
         c->stack_bytes = copy_unbounded(c);

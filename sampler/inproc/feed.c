@@ -3,6 +3,7 @@
 #include "base/core/arena.h"
 #include "sampler/inproc/bodies.h"
 #include "sampler/inproc/images.h"
+#include "sampler/inproc/spans.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -14,17 +15,29 @@
 #define OTHER_ENTRIES 256u
 #define ENTRIES (SLOT_ENTRIES + OTHER_ENTRIES)
 
+/* A thread's time of one kind. */
+struct rest {
+    bool has_stack;      /* the ring holds a sample of it with a stack */
+    uint64_t waiting_ns; /* found the ring full */
+    uint64_t waiting_at_ns;
+    enum clp_special waiting_as; /* the word for it where the ring has no stack of the thread */
+};
+
 struct clp_feed_thread {
     uint32_t thread_id; /* 0: entry not in use */
     uint32_t name_version;
     int32_t tid;
     uint32_t kind;
     bool defined;
-    bool has_stack;      /* the ring holds a sample of it with a stack */
-    uint64_t waiting_ns; /* CPU time that found the ring full */
-    uint64_t waiting_at_ns;
-    enum clp_special waiting_as; /* the word for it where the ring has no stack of the thread */
+    struct rest rest[CLP_FEED_KINDS];
+    struct clp_span span; /* that the ring says the thread is in; span_id 0 none */
 };
+
+static unsigned index_of(enum clp_sample_kind kind)
+{
+    static_assert(CLP_SAMPLE_CPU == 1 && CLP_SAMPLE_WALL == CLP_FEED_KINDS, "kinds that wait");
+    return (unsigned)kind - 1;
+}
 
 int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
                   const struct clp_feed_totals *now)
@@ -46,13 +59,15 @@ void clp_feed_close(struct clp_feed *f)
     clp_idset_done(&f->images);
     clp_idset_done(&f->methods);
     clp_idset_done(&f->bodies);
+    clp_idset_done(&f->endpoints);
     memset(f, 0, sizeof(*f));
 }
 
 size_t clp_feed_bytes(const struct clp_feed *f)
 {
     return f->slot_high * sizeof(struct clp_feed_thread) + clp_idset_bytes(&f->images) +
-           clp_idset_bytes(&f->methods) + clp_idset_bytes(&f->bodies);
+           clp_idset_bytes(&f->methods) + clp_idset_bytes(&f->bodies) +
+           clp_idset_bytes(&f->endpoints);
 }
 
 void clp_feed_count(struct clp_feed *f, enum clp_counter counter)
@@ -173,6 +188,78 @@ static bool define_thread(struct clp_feed *f, struct clp_feed_thread *e, const s
     return true;
 }
 
+/* ---- spans ---- */
+
+static int define_endpoint(struct clp_feed *f, uint32_t id)
+{
+    char name[CLP_SPAN_NAME_MAX_BYTES + 1];
+    if (id <= CLP_ENDPOINT_OTHER || clp_idset_has(&f->endpoints, id))
+        return 0;
+    if (clp_spans_endpoint_name(id, name) < 0)
+        return -ENOENT;
+    size_t n = strlen(name);
+    uint32_t size = (uint32_t)CLP_ALIGN_UP(sizeof(struct clp_rec_endpoint) + n, 8);
+    struct clp_rec_endpoint *rec = n ? clp_ring_reserve(&f->ring, size) : NULL;
+    if (!rec)
+        return n ? -ENOSPC : -ENOENT;
+    memset(rec, 0, size);
+    *rec = (struct clp_rec_endpoint){
+        .rec = {.size = size, .type = CLP_REC_ENDPOINT}, .endpoint = id, .name_len = (uint16_t)n};
+    memcpy(rec + 1, name, n);
+    clp_ring_commit(&f->ring);
+    clp_idset_add(&f->endpoints, id);
+    return 0;
+}
+
+static bool in_span(const struct clp_feed_sample *s)
+{
+    return s->span && s->span->span_id && (s->span->trace_high | s->span->trace_low);
+}
+
+/* The ring says which span the thread is in; false when it is full. */
+static bool define_span(struct clp_feed *f, struct clp_feed_thread *e,
+                        const struct clp_feed_sample *s)
+{
+    if (!in_span(s) || memcmp(&e->span, s->span, sizeof(e->span)) == 0)
+        return true;
+    int r = define_endpoint(f, s->span->endpoint);
+    struct clp_rec_span *rec =
+        r == -ENOSPC ? NULL : clp_ring_reserve(&f->ring, sizeof(struct clp_rec_span));
+    if (!rec)
+        return false;
+    *rec = (struct clp_rec_span){
+        .rec = {.size = sizeof(*rec), .type = CLP_REC_SPAN},
+        .thread_id = e->thread_id,
+        .endpoint = r == 0 ? s->span->endpoint : 0,
+        .trace_high = s->span->trace_high,
+        .trace_low = s->span->trace_low,
+        .span_id = s->span->span_id,
+        .local_root_span_id = s->span->local_root_span_id,
+    };
+    clp_ring_commit(&f->ring);
+    e->span = *s->span;
+    f->counters[CLP_CTR_SPANS]++;
+    return true;
+}
+
+void clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint)
+{
+    struct clp_rec_root *rec = NULL;
+    int r = define_endpoint(f, endpoint);
+    if (r == -ENOENT)
+        return;
+    if (r == 0)
+        rec = clp_ring_reserve(&f->ring, sizeof(*rec));
+    if (!rec) {
+        f->counters[CLP_CTR_DROP_RING_FULL]++;
+        return;
+    }
+    *rec = (struct clp_rec_root){.rec = {.size = sizeof(*rec), .type = CLP_REC_ROOT},
+                                 .local_root_span_id = local_root_span_id,
+                                 .endpoint = endpoint};
+    clp_ring_commit(&f->ring);
+}
+
 /* ---- samples ---- */
 
 /* Which control total a special's time belongs to. */
@@ -192,8 +279,14 @@ static enum clp_counter total_of(enum clp_special special)
     }
 }
 
+static enum clp_counter wall_total_of(enum clp_special special)
+{
+    return special == CLP_SPECIAL_UNKNOWN_WAIT ? CLP_CTR_WALL_UNKNOWN_NS : CLP_CTR_WALL_WAIT_NS;
+}
+
 struct out {
-    uint64_t value_ns, time_ns;
+    enum clp_sample_kind kind;
+    uint64_t value_ns, time_ns, value2;
     uint16_t flags, count;
     const uint64_t *frames;
     enum clp_counter total;
@@ -206,13 +299,15 @@ static bool write_sample(struct clp_feed *f, struct clp_feed_thread *e, const st
     struct clp_rec_sample *rec = clp_ring_reserve(&f->ring, size);
     if (!rec)
         return false;
-    uint64_t value = o->value_ns + e->waiting_ns;
+    struct rest *rest = &e->rest[index_of(o->kind)];
+    uint64_t value = o->value_ns + rest->waiting_ns;
     *rec = (struct clp_rec_sample){
         .rec = {.size = size, .type = CLP_REC_SAMPLE, .count = o->count},
         .time_ns = o->time_ns,
         .value = (int64_t)CLP_MIN(value, (uint64_t)CLP_WIRE_VALUE_MAX),
+        .value2 = (int64_t)o->value2,
         .thread_id = e->thread_id,
-        .kind = CLP_SAMPLE_CPU,
+        .kind = (uint16_t)o->kind,
         .flags = o->flags,
     };
     if (o->count)
@@ -220,24 +315,29 @@ static bool write_sample(struct clp_feed *f, struct clp_feed_thread *e, const st
     clp_ring_commit(&f->ring);
     f->counters[o->total] += value;
     f->counters[CLP_CTR_SAMPLES]++;
-    f->waiting_ns -= e->waiting_ns;
-    e->waiting_ns = 0;
+    f->waiting_ns[index_of(o->kind)] -= rest->waiting_ns;
+    rest->waiting_ns = 0;
     if (o->count && !(o->flags & CLP_SAMPLE_NO_STACK))
-        e->has_stack = true;
+        rest->has_stack = true;
     return true;
 }
 
 /* The value goes to the last stack of the thread, or, where the ring has none, under a word. */
-static bool write_rest(struct clp_feed *f, struct clp_feed_thread *e, enum clp_special word,
-                       uint64_t value_ns, uint64_t time_ns)
+static bool write_rest(struct clp_feed *f, struct clp_feed_thread *e, enum clp_sample_kind kind,
+                       enum clp_special word, uint64_t value_ns, uint64_t time_ns)
 {
-    uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, word ? word : CLP_SPECIAL_UNSAMPLED, 0);
-    struct out o = {.value_ns = value_ns, .time_ns = time_ns, .total = CLP_CTR_SAMPLED_CPU_NS};
-    if (!e->has_stack) {
+    bool cpu = kind == CLP_SAMPLE_CPU;
+    enum clp_special fallback = cpu ? CLP_SPECIAL_UNSAMPLED : CLP_SPECIAL_UNKNOWN_WAIT;
+    uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, word ? word : fallback, 0);
+    struct out o = {.kind = kind,
+                    .value_ns = value_ns,
+                    .time_ns = time_ns,
+                    .total = cpu ? CLP_CTR_SAMPLED_CPU_NS : CLP_CTR_WALL_WAIT_NS};
+    if (!e->rest[index_of(kind)].has_stack) {
         o.flags = CLP_SAMPLE_NO_STACK;
         o.count = 1;
         o.frames = &frame;
-        o.total = total_of(word ? word : CLP_SPECIAL_UNSAMPLED);
+        o.total = cpu ? total_of(word ? word : fallback) : wall_total_of(word ? word : fallback);
     }
     return write_sample(f, e, &o);
 }
@@ -245,20 +345,26 @@ static bool write_rest(struct clp_feed *f, struct clp_feed_thread *e, enum clp_s
 /* Writes what waits for a thread, also for one that is gone. */
 static bool settle(struct clp_feed *f, struct clp_feed_thread *e)
 {
-    if (e->waiting_ns == 0)
-        return true;
-    if (!e->defined && !write_thread(f, e, ""))
-        return false;
-    return write_rest(f, e, e->waiting_as, 0, e->waiting_at_ns);
+    for (unsigned i = 0; i < CLP_FEED_KINDS; i++) {
+        const struct rest *r = &e->rest[i];
+        if (r->waiting_ns == 0)
+            continue;
+        if (!e->defined && !write_thread(f, e, ""))
+            return false;
+        if (!write_rest(f, e, (enum clp_sample_kind)(i + 1), r->waiting_as, 0, r->waiting_at_ns))
+            return false;
+    }
+    return true;
 }
 
-static void wait_for_room(struct clp_feed *f, struct clp_feed_thread *e, enum clp_special word,
-                          uint64_t value_ns, uint64_t time_ns)
+static void wait_for_room(struct clp_feed *f, struct clp_feed_thread *e, enum clp_sample_kind kind,
+                          enum clp_special word, uint64_t value_ns, uint64_t time_ns)
 {
-    e->waiting_as = word;
-    e->waiting_ns += value_ns;
-    e->waiting_at_ns = time_ns;
-    f->waiting_ns += value_ns;
+    struct rest *r = &e->rest[index_of(kind)];
+    r->waiting_as = word;
+    r->waiting_ns += value_ns;
+    r->waiting_at_ns = time_ns;
+    f->waiting_ns[index_of(kind)] += value_ns;
     f->counters[CLP_CTR_DROP_RING_FULL]++;
 }
 
@@ -268,41 +374,43 @@ static struct clp_feed_thread *entry_of(struct clp_feed *f, const struct clp_thr
     struct clp_feed_thread *e = &f->threads[at];
     if (e->thread_id == t->thread_id)
         return e;
-    uint64_t left = 0, left_at = 0;
+    struct clp_feed_thread n = {.thread_id = t->thread_id, .tid = t->tid, .kind = t->kind};
     if (e->thread_id && !settle(f, e)) {
         /* The thread that had this entry ended while the ring is full: its time must not be lost,
          * and only another thread can carry it. */
-        left = e->waiting_ns;
-        left_at = e->waiting_at_ns;
+        for (unsigned i = 0; i < CLP_FEED_KINDS; i++) {
+            n.rest[i].waiting_ns = e->rest[i].waiting_ns;
+            n.rest[i].waiting_at_ns = e->rest[i].waiting_at_ns;
+        }
     }
-    *e = (struct clp_feed_thread){.thread_id = t->thread_id,
-                                  .tid = t->tid,
-                                  .kind = t->kind,
-                                  .waiting_ns = left,
-                                  .waiting_at_ns = left_at};
+    *e = n;
     if (at < SLOT_ENTRIES)
         f->slot_high = CLP_MAX(f->slot_high, at + 1);
     return e;
 }
 
-void clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s)
+bool clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s)
 {
     static uint64_t frames[CLP_WIRE_FRAMES_MAX];
     struct clp_feed_thread *e = entry_of(f, s->thread);
-    struct out o = {.value_ns = s->value_ns,
+    bool cpu = s->kind == CLP_SAMPLE_CPU;
+    struct out o = {.kind = s->kind,
+                    .value_ns = s->value_ns,
                     .time_ns = s->time_ns,
-                    .flags = s->flags,
+                    .value2 = s->value2,
+                    .flags = s->flags | (in_span(s) ? CLP_SAMPLE_IN_SPAN : 0),
                     .count = s->count,
                     .frames = frames,
-                    .total = CLP_CTR_SAMPLED_CPU_NS};
+                    .total = cpu ? CLP_CTR_SAMPLED_CPU_NS : CLP_CTR_WALL_WAIT_NS};
     if (!define_thread(f, e, s->thread) || define_frames(f, s, frames) < 0 ||
-        !write_sample(f, e, &o)) {
-        wait_for_room(f, e, CLP_SPECIAL_NONE, s->value_ns, s->time_ns);
-        return;
+        !define_span(f, e, s) || !write_sample(f, e, &o)) {
+        wait_for_room(f, e, s->kind, CLP_SPECIAL_NONE, s->value_ns, s->time_ns);
+        return false;
     }
     f->counters[CLP_CTR_SAMPLES_INCOMPLETE] += (s->flags & CLP_SAMPLE_INCOMPLETE) != 0;
     f->counters[CLP_CTR_SAMPLES_TRUNCATED] += (s->flags & CLP_SAMPLE_TRUNCATED) != 0;
     f->counters[CLP_CTR_SAMPLES_HIJACKED] += s->hijacked;
+    return true;
 }
 
 void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
@@ -310,23 +418,46 @@ void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_spec
 {
     struct clp_feed_thread *e = entry_of(f, t);
     uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, special, 0);
-    struct out o = {.value_ns = cpu_ns,
+    struct out o = {.kind = CLP_SAMPLE_CPU,
+                    .value_ns = cpu_ns,
                     .time_ns = time_ns,
                     .flags = CLP_SAMPLE_NO_STACK,
                     .count = 1,
                     .frames = &frame,
                     .total = total_of(special)};
-    bool written = define_thread(f, e, t) &&
-                   (special == CLP_SPECIAL_NONE ? write_rest(f, e, special, cpu_ns, time_ns)
-                                                : write_sample(f, e, &o));
+    bool written =
+        define_thread(f, e, t) &&
+        (special == CLP_SPECIAL_NONE ? write_rest(f, e, CLP_SAMPLE_CPU, special, cpu_ns, time_ns)
+                                     : write_sample(f, e, &o));
     if (!written)
-        wait_for_room(f, e, special, cpu_ns, time_ns);
+        wait_for_room(f, e, CLP_SAMPLE_CPU, special, cpu_ns, time_ns);
+}
+
+void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
+                   uint16_t flags, uint64_t wait_ns, uint64_t time_ns)
+{
+    struct clp_feed_thread *e = entry_of(f, t);
+    bool any =
+        e->rest[index_of(CLP_SAMPLE_CPU)].has_stack || e->rest[index_of(CLP_SAMPLE_WALL)].has_stack;
+    if (special == CLP_SPECIAL_NONE && !(flags & CLP_SAMPLE_CPU_WAIT && any))
+        special = e->rest[index_of(CLP_SAMPLE_WALL)].has_stack ? CLP_SPECIAL_NONE
+                                                               : CLP_SPECIAL_UNKNOWN_WAIT;
+    uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, special, 0);
+    struct out o = {.kind = CLP_SAMPLE_WALL,
+                    .value_ns = wait_ns,
+                    .time_ns = time_ns,
+                    .flags = (uint16_t)(flags | (special ? CLP_SAMPLE_NO_STACK : 0)),
+                    .count = special != CLP_SPECIAL_NONE,
+                    .frames = &frame,
+                    .total = wall_total_of(special)};
+    if (!define_thread(f, e, t) || !write_sample(f, e, &o))
+        wait_for_room(f, e, CLP_SAMPLE_WALL, special, wait_ns, time_ns);
 }
 
 /* ---- events ---- */
 
 static bool write_event(struct clp_feed *f, uint32_t thread_id, const struct clp_feed_event *e,
-                        const uint64_t *frames)
+                        uint16_t flags, const uint64_t *frames)
 {
     size_t texts = (size_t)e->text_len[0] + e->text_len[1];
     size_t size = CLP_ALIGN_UP(sizeof(struct clp_rec_event) + 8u * e->count + texts, 8);
@@ -342,7 +473,7 @@ static bool write_event(struct clp_feed *f, uint32_t thread_id, const struct clp
         .number = e->number,
         .thread_id = thread_id,
         .kind = e->kind,
-        .flags = e->flags,
+        .flags = flags,
         .text_len = {e->text_len[0], e->text_len[1]},
     };
     uint8_t *at = (uint8_t *)(rec + 1);
@@ -362,9 +493,10 @@ void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e)
 {
     static uint64_t frames[CLP_WIRE_FRAMES_MAX];
     struct clp_feed_thread *t = entry_of(f, e->thread);
-    const struct clp_feed_sample s = {.count = e->count, .frames = e->frames};
+    const struct clp_feed_sample s = {.count = e->count, .frames = e->frames, .span = e->span};
+    uint16_t flags = e->flags | (in_span(&s) ? CLP_SAMPLE_IN_SPAN : 0);
     if (define_thread(f, t, e->thread) && define_frames(f, &s, frames) == 0 &&
-        write_event(f, t->thread_id, e, frames))
+        define_span(f, t, &s) && write_event(f, t->thread_id, e, flags, frames))
         return;
     f->waiting_events[e->kind].value += e->value;
     f->waiting_events[e->kind].value2 += e->value2;
@@ -396,7 +528,7 @@ static bool settle_events(struct clp_feed *f, uint64_t time_ns)
                                    .kind = kind,
                                    .flags = CLP_SAMPLE_NO_STACK,
                                    .count = 1};
-        if (!define_thread(f, t, process) || !write_event(f, t->thread_id, &e, &frame))
+        if (!define_thread(f, t, process) || !write_event(f, t->thread_id, &e, e.flags, &frame))
             return false;
         f->waiting_events[kind].value = f->waiting_events[kind].value2 = 0;
     }
@@ -409,12 +541,17 @@ static void show(const struct clp_feed *f, _Atomic uint64_t *shared)
         atomic_store_explicit(&shared[i], f->counters[i], memory_order_relaxed);
 }
 
+static bool waits(const struct clp_feed *f)
+{
+    return f->waiting_ns[0] || f->waiting_ns[1];
+}
+
 bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns)
 {
-    for (uint32_t i = 0; f->waiting_ns && i < f->slot_high; i++)
+    for (uint32_t i = 0; waits(f) && i < f->slot_high; i++)
         if (!settle(f, &f->threads[i]))
             return false;
-    for (uint32_t i = SLOT_ENTRIES; f->waiting_ns && i < ENTRIES; i++)
+    for (uint32_t i = SLOT_ENTRIES; waits(f) && i < ENTRIES; i++)
         if (!settle(f, &f->threads[i]))
             return false;
     if (!settle_events(f, time_ns))
@@ -443,14 +580,20 @@ void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uin
     c[CLP_CTR_DROP_TIMER_QUOTA] = now->timer_quota - b->timer_quota;
     c[CLP_CTR_DROP_TABLE_FULL] = now->table_full - b->table_full;
     c[CLP_CTR_SLOWDOWNS] = now->slowdowns - b->slowdowns;
+    c[CLP_CTR_WALL_STACKS] = now->wall_stacks - b->wall_stacks;
+    c[CLP_CTR_WALL_MOVED] = now->wall_moved - b->wall_moved;
+    c[CLP_CTR_WALL_VISITS] = now->wall_visits - b->wall_visits;
+    c[CLP_CTR_WALL_COST_NS] = now->wall_cost_ns - b->wall_cost_ns;
     for (unsigned i = 0; i < CLP_ARRAY_LEN(now->events); i++)
         c[CLP_CTR_EXCEPTIONS + i] = now->events[i] - b->events[i];
-    c[CLP_CTR_DEFER_RING_FULL_CPU_NS] = f->waiting_ns;
+    c[CLP_CTR_DEFER_RING_FULL_CPU_NS] = f->waiting_ns[0];
+    c[CLP_CTR_DEFER_RING_FULL_WALL_NS] = f->waiting_ns[1];
     c[CLP_CTR_THREADS] = now->threads;
     c[CLP_CTR_TIMERS] = now->timers;
     c[CLP_CTR_BODIES] = now->bodies;
     c[CLP_CTR_LIBRARY_BYTES] = now->library_bytes;
     c[CLP_CTR_INTERVAL_NS] = now->interval_ns;
+    c[CLP_CTR_SPAN_HOOK] = now->span_hook;
     struct clp_wire_header *h = f->ring.header;
     show(f, h->counters);
     atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_relaxed);

@@ -18,19 +18,22 @@
 struct clp_feed_totals {
     uint64_t process_cpu_ns, library_cpu_ns;
     uint64_t capture_full, capture_reentered, timer_quota, table_full, slowdowns;
+    uint64_t wall_stacks, wall_moved, wall_visits, wall_cost_ns;
     uint64_t events[CLP_CTR_EVENT_SESSIONS_REFUSED - CLP_CTR_EXCEPTIONS + 1]; /* in that order */
     /* states, shown as they are */
-    uint64_t threads, timers, bodies, library_bytes, interval_ns;
+    uint64_t threads, timers, bodies, library_bytes, interval_ns, span_hook;
 };
+
+#define CLP_FEED_KINDS 2 /* kinds whose time waits for room: CPU, WALL */
 
 struct clp_feed_thread; /* what this reader knows of a thread */
 
 struct clp_feed {
     struct clp_ring ring;
-    struct clp_idset images, methods, bodies;
+    struct clp_idset images, methods, bodies, endpoints;
     struct clp_feed_thread *threads;
-    uint32_t slot_high;  /* entries of slots in use: [0, slot_high) */
-    uint64_t waiting_ns; /* CPU time of all samples that found the ring full */
+    uint32_t slot_high;                  /* entries of slots in use: [0, slot_high) */
+    uint64_t waiting_ns[CLP_FEED_KINDS]; /* of all samples that found the ring full */
     struct clp_feed_totals base;
     uint64_t counters[CLP_CTR_COUNT];
     /* Values of events that found the ring full. */
@@ -42,11 +45,14 @@ struct clp_feed {
 /* A sampled stack, ready for every reader. */
 struct clp_feed_sample {
     const struct clp_thread *thread;
+    enum clp_sample_kind kind;
     uint64_t value_ns, time_ns;
-    uint16_t flags; /* CLP_SAMPLE_* */
-    uint16_t count; /* frames, leaf first; at least 1 */
-    bool hijacked;  /* a return address was repaired */
+    uint64_t value2; /* of the kind */
+    uint16_t flags;  /* CLP_SAMPLE_* */
+    uint16_t count;  /* frames, leaf first; at least 1 */
+    bool hijacked;   /* a return address was repaired */
     const uint64_t *frames;
+    const struct clp_span *span; /* span_id 0 = none; NULL = none */
 };
 
 /* What some events stand for, ready for every reader. */
@@ -58,6 +64,7 @@ struct clp_feed_event {
     uint16_t text_len[CLP_EVENT_TEXTS]; /* at most CLP_EVENT_TEXT_MAX_BYTES; UTF-8 */
     const uint64_t *frames;
     const char *texts[CLP_EVENT_TEXTS]; /* NULL where the length is 0 */
+    const struct clp_span *span;        /* as of samples */
 };
 
 /* `mapping` is a checked shared memory object (wire/memory.h). 0, -EPROTO, -ENOMEM. */
@@ -65,10 +72,18 @@ int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
                   const struct clp_feed_totals *now) CLP_MUST_USE;
 void clp_feed_close(struct clp_feed *f);
 
-void clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
+/* false: there was no room; the value waits, and the ring has not got the stack. */
+bool clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
+/* A local root has ended, with the number of its endpoint. */
+void clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint);
 /* Time without a stack of its own: `special` 0 = the stack of the thread's last sample. */
 void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
                    uint64_t cpu_ns, uint64_t time_ns);
+
+/* Waiting time without a stack of its own. `special` 0: the stack of the thread's last sample of
+ * kind WALL, or, with the flag CLP_SAMPLE_CPU_WAIT, of kind CPU. */
+void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
+                   uint16_t flags, uint64_t wait_ns, uint64_t time_ns);
 
 void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e);
 /* Defines a thread and frames before they are used, as far as there is room. */

@@ -1,4 +1,5 @@
 #include "sampler/inproc/image_files.h"
+#include "sampler/inproc/clock.h"
 
 #include "base/core/arena.h"
 #include "base/core/text.h"
@@ -24,6 +25,7 @@ static struct {
     struct clp_image_file *files;
     uint32_t count;
     uint64_t refused;
+    uint64_t load_ns;
     _Alignas(8) uint8_t page_memory[HEADER_BYTES];
     uint8_t page_file[HEADER_BYTES];
 } F;
@@ -250,10 +252,8 @@ static void table_from_memory(struct clp_image_file *f)
     clp_pages_free(copy, bytes);
 }
 
-void clp_image_files_load(struct clp_image_file *f)
+static void load(struct clp_image_file *f)
 {
-    if (f->state != CLP_FILE_NEW)
-        return;
     f->state = CLP_FILE_OTHER;
     if (f->inode == 0) {
         load_vdso(f);
@@ -267,4 +267,18 @@ void clp_image_files_load(struct clp_image_file *f)
         f->state = CLP_FILE_ELF;
         table_from_memory(f);
     }
+}
+
+void clp_image_files_load(struct clp_image_file *f)
+{
+    if (f->state != CLP_FILE_NEW)
+        return;
+    uint64_t began = clp_clock_self_ns();
+    load(f);
+    F.load_ns += clp_clock_self_ns() - began;
+}
+
+uint64_t clp_image_files_load_ns(void)
+{
+    return F.load_ns;
 }

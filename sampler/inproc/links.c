@@ -24,6 +24,9 @@
 
 static struct clp_link links[CLP_LINKS_MAX];
 static struct clp_links_self self;
+/* The number of the process's next profile. An agent that is killed leaves it in its memory; the
+ * next one finds it in its own (wire.h, next_seq and kept_seq). Of no use to the library. */
+static uint64_t kept_seq;
 
 void clp_links_init(const struct clp_links_self *s)
 {
@@ -54,9 +57,9 @@ static int send_message(int sock, const void *msg, size_t len)
     return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EMSGSIZE;
 }
 
-static void send_refusal(int sock, const char *reason, uint16_t flags)
+static void send_refusal(int sock, const char *reason)
 {
-    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, flags}};
+    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, 0}};
     struct clp_text t = clp_text_in(m.reason, sizeof(m.reason));
     clp_text_add(&t, reason);
     (void)send_message(sock, &m, sizeof(m)); /* best effort: the link ends either way */
@@ -80,26 +83,40 @@ static int send_hello(const struct clp_link *l)
 
 /* ---- coming and going ---- */
 
+static void keep_seq(const struct clp_link *l)
+{
+    const struct clp_wire_header *h = l->mapping;
+    if (h)
+        kept_seq = CLP_MAX(kept_seq, atomic_load_explicit(&h->next_seq, memory_order_relaxed));
+}
+
+static void hand_on_seq(const struct clp_link *l)
+{
+    struct clp_wire_header *h = l->mapping;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        keep_seq(&links[i]); /* one that was replaced may not have closed yet */
+    atomic_store_explicit(&h->kept_seq, kept_seq, memory_order_relaxed);
+}
+
 void clp_link_close(struct clp_link *l, const char *reason)
 {
     if (reason && l->sock >= 0)
-        send_refusal(l->sock, reason, 0);
+        send_refusal(l->sock, reason);
     if (l->sock >= 0)
         (void)close(l->sock);
     if (l->state == CLP_LINK_ACTIVE)
         clp_feed_close(&l->feed);
+    keep_seq(l);
     if (l->mapping)
         (void)munmap(l->mapping, l->mapped_bytes);
     memset(l, 0, sizeof(*l)); /* nonces too */
     l->sock = -1;
 }
 
-void clp_link_ask_again(struct clp_link *l)
+void clp_link_ask_recount(struct clp_link *l)
 {
-    if (l->sock >= 0)
-        send_refusal(l->sock, "the runtime has not let the library in; attach again",
-                     CLP_REFUSED_AGAIN);
-    clp_link_close(l, NULL);
+    struct clp_msg m = {sizeof(m), CLP_MSG_RECOUNT, 0};
+    (void)send_message(l->sock, &m, sizeof(m)); /* lost: it is asked again */
 }
 
 /* 0 connected, -EAGAIN try later, else -errno. */
@@ -157,7 +174,7 @@ bool clp_links_connect(const struct clp_attach_data *attach, uint64_t now_ns)
         return true;
     }
     if (connect_socket(&spare) == 0)
-        send_refusal(spare.sock, "four readers are attached to this process already", 0);
+        send_refusal(spare.sock, "four readers are attached to this process already");
     clp_link_close(&spare, NULL);
     return false;
 }
@@ -194,6 +211,7 @@ static int map_memory(struct clp_link *l, int fd)
     (void)madvise(p, bytes, MADV_DONTFORK); /* advice: a child that has it does not use it */
     l->mapping = p;
     l->mapped_bytes = bytes;
+    hand_on_seq(l);
     return 0;
 }
 

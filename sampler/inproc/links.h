@@ -57,8 +57,8 @@ void clp_links_serve(uint64_t now_ns, struct clp_links_news *news);
 struct clp_link *clp_links_at(unsigned i);
 /* Drops a link; with a reason, the reader is told. */
 void clp_link_close(struct clp_link *l, const char *reason);
-/* Drops a link whose reader should announce itself once more. */
-void clp_link_ask_again(struct clp_link *l);
+/* Asks a reader for the attach that puts the runtime's count right. */
+void clp_link_ask_recount(struct clp_link *l);
 /* Any place in use? */
 bool clp_links_any(void);
 

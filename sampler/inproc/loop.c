@@ -100,7 +100,7 @@ static void serve(void)
         struct clp_attach_data attach;
         while (take_announced(&attach))
             clp_engine_announce(&attach);
-        if (atomic_load(&L.ready))
+        if (atomic_exchange(&L.ready, false))
             clp_engine_runtime_ready();
         uint64_t deadline = atomic_load(&L.shutdown_ns);
         if (deadline) {

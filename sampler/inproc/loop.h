@@ -12,6 +12,10 @@
 struct clp_loop_runtime {
     void (*enumerate)(void);      /* existing threads, modules, bodies; once, on the loop thread */
     void (*request_detach)(void); /* RequestProfilerDetach */
+    /* The two of counted.h, NULL in tests: has the runtime ceased to call us? What may have gone
+     * unseen meanwhile is not to be believed any more. Loop thread. */
+    bool (*has_lost_count)(void);
+    void (*lost_sight)(void);
     uint16_t major, minor, patch;
     bool attaching; /* clp_loop_runtime_ready is due at once, not only when the program starts */
 };
@@ -23,7 +27,7 @@ int clp_loop_start(const struct clp_loop_runtime *runtime) CLP_MUST_USE;
 int clp_loop_add_reader(const struct clp_attach_data *data) CLP_MUST_USE;
 /* Ends the loop's sleep: there is something to look at. Any thread; a system call. */
 void clp_loop_wake(void);
-/* ProfilerAttachComplete / runtime ready: enumeration may begin. Any thread. */
+/* ProfilerAttachComplete / runtime ready: enumeration may begin, also once more. Any thread. */
 void clp_loop_runtime_ready(void);
 /* Process shuts down: flush to the readers within `budget_ns` (100 ms), then stop. Any thread. */
 void clp_loop_shutdown(uint64_t budget_ns);

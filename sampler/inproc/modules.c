@@ -132,6 +132,20 @@ bool clp_modules_kill_locked(clr_assembly_id assembly, clr_module_id module,
     return unwatched;
 }
 
+void clp_modules_abandon_locked(void (*each)(uint32_t number, uint64_t now_ns), uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < BUCKETS; i++) {
+        uint32_t next;
+        for (uint32_t n = buckets[i]; n; n = next) {
+            next = clp_modules_at_locked(n)->next;
+            if (!clp_modules_collectible_locked(n))
+                continue;
+            clp_modules_at_locked(n)->metadata = NULL;
+            (void)kill_locked(n, each, now_ns);
+        }
+    }
+}
+
 void clp_modules_done(bool release_metadata)
 {
     for (uint32_t i = 0; i < BUCKETS; i++)

@@ -55,6 +55,10 @@ void clp_modules_unuse_locked(uint32_t number);
 bool clp_modules_kill_locked(clr_assembly_id assembly, clr_module_id module,
                              void (*each)(uint32_t number, uint64_t now_ns), uint64_t now_ns);
 
+/* The same for all modules that may unload, whose unload may have gone untold: of their metadata
+ * nothing is certain, so it is not even given back. */
+void clp_modules_abandon_locked(void (*each)(uint32_t number, uint64_t now_ns), uint64_t now_ns);
+
 /* Gives back the metadata of modules that were killed. After the gate: nobody reads them any more.
  * Not under the lock. */
 void clp_modules_release_dead(void);

@@ -1,6 +1,10 @@
 #include "sampler/inproc/runtime.h"
 
 #include "sampler/inproc/bodies.h"
+#include "sampler/inproc/capture.h"
+#include "sampler/inproc/clock.h"
+#include "sampler/inproc/code_events.h"
+#include "sampler/inproc/counted.h"
 #include "sampler/inproc/enumerate.h"
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
@@ -20,6 +24,9 @@
  * would spend both early looks at once: one unlucky callback then cost 5 s. */
 #define DETACH_HINT_MS 300
 
+/* How long the runtime's answer is believed. */
+#define ANSWER_NS (100 * CLP_NSEC_PER_MSEC)
+
 /* No exceptions, no garbage collections, no stack snapshots: what is not needed costs nothing. */
 #define MASK_LOW                                                                                   \
     (CLR_MONITOR_THREADS | CLR_MONITOR_JIT_COMPILATION | CLR_MONITOR_MODULE_LOADS |                \
@@ -37,18 +44,21 @@ enum state {
 static _Atomic uint32_t state;
 static _Atomic(struct clr_info *) usable; /* NULL unless the runtime may be called */
 static struct clr_info *held;             /* our reference, STARTING to the end of detach */
-static _Atomic bool called; /* the runtime has called us: it counts us among its profilers */
+static _Atomic bool lost_count;           /* the runtime's last answer, and when it came */
+static _Atomic uint64_t asked_ns;
 static _Atomic bool awaits_first_method; /* loaded at start: the runtime is not up yet */
 static pid_t active_pid;                 /* a forked child inherits the state, but no thread */
 
+/* A forked child has the state, but not the library's thread: its locks may be held for ever. */
 bool clp_runtime_active(void)
 {
-    return atomic_load_explicit(&state, memory_order_acquire) == STATE_ACTIVE;
+    return atomic_load_explicit(&state, memory_order_acquire) == STATE_ACTIVE &&
+           !clp_capture_forked();
 }
 
 struct clr_info *clp_runtime_info(void)
 {
-    return atomic_load_explicit(&usable, memory_order_acquire);
+    return clp_capture_forked() ? NULL : atomic_load_explicit(&usable, memory_order_acquire);
 }
 
 static bool move(uint32_t from, uint32_t to)
@@ -63,13 +73,6 @@ static bool is_off(const char *value)
     return value && value[0] != '\0' && strtoul(value, NULL, 16) == 0;
 }
 
-/* An APM that was loaded with the process. */
-static bool main_profiler_at_start(void)
-{
-    const char *on = getenv("CORECLR_ENABLE_PROFILING");
-    return on && strtoul(on, NULL, 16) == 1;
-}
-
 /* The owner's wish counts also where the runtime does not look at it: at attach. */
 static bool forbidden(void)
 {
@@ -81,19 +84,31 @@ static bool forbidden(void)
 
 static bool data_is_valid(const struct clp_attach_data *d)
 {
-    return d->magic == CLP_WIRE_MAGIC && d->version == CLP_WIRE_VERSION && d->flags == 0 &&
+    return d->magic == CLP_WIRE_MAGIC && d->version == CLP_WIRE_VERSION &&
+           (d->flags & ~(uint32_t)CLP_ATTACH_COUNT_ONLY) == 0 &&
            memchr(d->socket_path, '\0', sizeof(d->socket_path)) != NULL &&
            d->socket_path[0] != '\0';
 }
 
-/* Loop thread: the last reader left and asked for it. Where the runtime does not call us, or may
- * have ceased to (a main profiler that was there from the start may have left), a detach would end
- * the process: the library stays, idle, for the next reader. */
+bool clp_runtime_has_lost_count(void)
+{
+    struct clr_info *info = clp_runtime_info();
+    uint64_t now = clp_clock_monotonic_ns();
+    if (!info)
+        return false;
+    if (now - atomic_load(&asked_ns) >= ANSWER_NS) {
+        atomic_store(&lost_count, clp_counted_no(info, MASK_LOW, MASK_HIGH));
+        atomic_store(&asked_ns, now);
+    }
+    return atomic_load(&lost_count);
+}
+
+/* Loop thread: the last reader left and asked for it. Where the runtime has lost count of us a
+ * detach would end the process: the library stays, idle, for the next reader. */
 static void request_detach(void)
 {
     struct clr_info *info = clp_runtime_info();
-    if (!info || !atomic_load(&called) || main_profiler_at_start() ||
-        !move(STATE_ACTIVE, STATE_LEAVING))
+    if (!info || !clp_counted_yes(info, MASK_LOW, MASK_HIGH) || !move(STATE_ACTIVE, STATE_LEAVING))
         return;
     atomic_store(&usable, NULL);
     if (CLR_OK(info->slots->request_profiler_detach(info, DETACH_HINT_MS)))
@@ -106,6 +121,8 @@ static struct clp_loop_runtime describe(struct clr_info *info)
 {
     struct clp_loop_runtime r = {.enumerate = clp_enumerate,
                                  .request_detach = request_detach,
+                                 .has_lost_count = clp_runtime_has_lost_count,
+                                 .lost_sight = clp_code_lost_sight,
                                  .attaching = !atomic_load(&awaits_first_method)};
     (void)info->slots->get_runtime_information(info, NULL, NULL, &r.major, &r.minor, &r.patch, NULL,
                                                0, NULL, NULL);
@@ -165,15 +182,17 @@ static clr_hresult activate(struct clr_object *object, const struct clp_attach_d
     return hr;
 }
 
-/* The second instance (entry.c: a stand-in without callbacks) stays registered where the runtime
- * has forgotten the first: its place in the count brings the callbacks of both back. */
-static clr_hresult join(struct clr_object *object, const struct clp_attach_data *data)
+static clr_hresult join(const struct clp_attach_data *data)
 {
-    struct clr_info *mine = clp_runtime_info();
-    bool forgotten = mine && !atomic_load(&called);
-    struct clr_info *its = forgotten ? ask_interface(object) : NULL;
-    if (clp_loop_add_reader(data) < 0)
-        return CLP_ATTACH_NO_MEMORY;
+    return clp_loop_add_reader(data) < 0 ? CLP_ATTACH_NO_MEMORY : CLP_ATTACH_JOINED;
+}
+
+/* The second instance (entry.c: a stand-in without callbacks) stays registered where the runtime
+ * has lost count of the first: its place in the count brings the callbacks of both back. (The
+ * runtime itself cannot be asked here: inside this callback it refuses the question.) */
+static clr_hresult stand_in(struct clr_object *object)
+{
+    struct clr_info *its = atomic_load(&lost_count) ? ask_interface(object) : NULL;
     if (!its)
         return CLP_ATTACH_JOINED;
     /* Any mask makes the runtime add up what all profilers want. */
@@ -184,10 +203,12 @@ static clr_hresult join(struct clr_object *object, const struct clp_attach_data 
 
 static clr_hresult activate_once(struct clr_object *object, const struct clp_attach_data *data)
 {
+    if (data && data->flags & CLP_ATTACH_COUNT_ONLY)
+        return clp_runtime_active() ? stand_in(object) : CLP_ATTACH_JOINED;
     if (!move(STATE_DORMANT, STATE_STARTING)) {
         if (!clp_runtime_active())
             return CLP_ATTACH_LEAVING;
-        return data ? join(object, data) : CLP_ATTACH_JOINED;
+        return data ? join(data) : CLP_ATTACH_JOINED;
     }
     clr_hresult hr = activate(object, data);
     atomic_store(&state, CLR_OK(hr) ? STATE_ACTIVE : STATE_DORMANT);
@@ -247,7 +268,7 @@ clr_hresult clp_runtime_start(struct clr_object *info)
 
 void clp_runtime_attached(void)
 {
-    atomic_store(&called, true);
+    atomic_store(&asked_ns, 0);
     if (clp_runtime_active())
         clp_loop_runtime_ready();
 }
@@ -255,10 +276,8 @@ void clp_runtime_attached(void)
 void clp_runtime_compiled(void)
 {
     if (atomic_load_explicit(&awaits_first_method, memory_order_relaxed) &&
-        atomic_exchange(&awaits_first_method, false)) {
-        atomic_store(&called, true);
+        atomic_exchange(&awaits_first_method, false))
         clp_loop_runtime_ready();
-    }
 }
 
 /* ---- the end ------------------------------------------------------------------------------- */
@@ -271,7 +290,6 @@ void clp_runtime_detached(void)
     if (held)
         release(held);
     held = NULL;
-    atomic_store(&called, false);
     atomic_store(&state, STATE_DORMANT);
 }
 

@@ -14,6 +14,10 @@ bool clp_runtime_active(void);
 /* The profiling interface, or NULL when the runtime must not be called (any more). */
 struct clr_info *clp_runtime_info(void);
 
+/* The runtime has lost count of us (counted.h): it tells of nothing any more. The answer may be 100
+ * ms old. Loop thread. */
+bool clp_runtime_has_lost_count(void);
+
 /* Initialize: loaded at start. Answers an HRESULT of the profiling API. */
 clr_hresult clp_runtime_start(struct clr_object *info);
 /* InitializeForAttach: answers enum clp_attach_result. */

@@ -82,6 +82,14 @@ int clp_tasks_comm(int32_t tid, char ret[CLP_TASK_COMM_BYTES])
     return 0;
 }
 
+int64_t clp_tasks_comm_raw(int32_t tid, char *ret, size_t cap)
+{
+    char path[64];
+    (void)task_path(path, sizeof(path), tid, "/comm");
+    int64_t n = clp_procfile_read(path, ret, cap);
+    return n > 0 && ret[n - 1] == '\n' ? n - 1 : n;
+}
+
 int clp_tasks_blocked(int32_t tid, uint64_t *ret)
 {
     char path[64], text[4096];

@@ -17,6 +17,10 @@ int clp_tasks_list(void (*task)(void *user, int32_t tid), void *user);
 /* The kernel's name of a thread, without its newline. 0 or -errno. About 7 us. */
 int clp_tasks_comm(int32_t tid, char ret[CLP_TASK_COMM_BYTES]) CLP_MUST_USE;
 
+/* The kernel's bytes of it, at most 15, unchecked; they may end within a character. Their number or
+ * -errno. */
+int64_t clp_tasks_comm_raw(int32_t tid, char *ret, size_t cap) CLP_MUST_USE;
+
 /* Its blocked signals, one bit each (bit 0 = signal 1). 0 or -errno. About 20 us. */
 int clp_tasks_blocked(int32_t tid, uint64_t *ret) CLP_MUST_USE;
 

@@ -5,6 +5,7 @@
 #include "sampler/inproc/bounds.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/rawcall.h"
+#include "sampler/inproc/spans.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -165,6 +166,7 @@ static void open_slot(struct clp_record *r, int32_t tid, uint64_t clr_thread)
     atomic_store(&s->stack_low, 0);
     atomic_store(&s->stack_high, 0);
     atomic_store(&s->thread_object, clr_thread);
+    atomic_store(&s->span, clp_spans_cell_of(tid));
     atomic_store(&s->timer_id, -1);
     atomic_store(&s->lost, 0);
     atomic_fetch_add(&s->generation, 1); /* odd */
@@ -176,6 +178,7 @@ static void close_slot(struct clp_record *r)
     clp_record_take_timer(r, 0);
     atomic_fetch_add(&s->generation, 1); /* even: a late signal finds nobody */
     atomic_store(&s->thread_object, 0);
+    atomic_store(&s->span, NULL);
 }
 
 struct clp_record *clp_table_add(int32_t tid, uint64_t clr_thread, enum clp_thread_kind kind)
@@ -197,6 +200,7 @@ struct clp_record *clp_table_add(int32_t tid, uint64_t clr_thread, enum clp_thre
                                  .name_version = 1,
                                  .alive = true};
     r->made_at_ns = r->pub.moved_at_ns = clp_clock_monotonic_ns();
+    r->wall.account.from_ns = r->made_at_ns;
     link_tid(r, tid);
     if (clr_thread)
         link_clr(r, clr_thread);
@@ -367,9 +371,10 @@ static void add_managed(int32_t tid, uint64_t clr_thread, const struct self *sel
         /* Born before we looked: what it has used so far is not ours to tell. */
         if (clp_clock_thread_ns(tid, &r->pub.accounted_ns) < 0)
             r->pub.accounted_ns = 0;
-        r->pub.seen_ns = r->pub.accounted_ns;
+        r->pub.seen_ns = r->wall.account.cpu_from_ns = r->pub.accounted_ns;
     }
     r->timed_from_ns = self->clock_ns;
+    r->wall.account.from_ns -= self->clock_ns; /* it has lived at least as long as it ran */
     r->rearmed_ns = r->counted_at_ns = r->made_at_ns;
     clp_table_publish(r); /* from here on it is the loop's; its captures must find it */
     if (self->is_self && clp_thread_table.sampling)
@@ -417,7 +422,7 @@ void clp_threads_destroyed(uint64_t clr_thread)
     if (!t->records || !clr_thread || clp_capture_forked())
         return;
     int32_t tid = own_tid();
-    uint64_t clock_ns = clp_clock_self_ns();
+    uint64_t clock_ns = clp_clock_self_ns(), now_ns = clp_clock_monotonic_ns();
     clp_lock(&t->lock);
     drop_name(clr_thread);
     struct clp_record *r = by_clr(clr_thread);
@@ -426,6 +431,7 @@ void clp_threads_destroyed(uint64_t clr_thread)
         atomic_store(&clp_table_slot(r)->thread_object, 0);
         reading = self ? NULL : clp_table_slot(r);
         r->final_ns = self ? clock_ns : 0;
+        r->ended_at_ns = self ? now_ns : 0;
         unlink_clr(r);
         if (t->sampling)
             leave_word(r, CLP_INBOX_DESTROYED);
@@ -435,6 +441,20 @@ void clp_threads_destroyed(uint64_t clr_thread)
     clp_unlock(&t->lock);
     if (reading)
         wait_for_handler(reading);
+}
+
+/* ---- spans ---- */
+
+void clp_threads_span(int32_t tid, const struct clp_span_cell *cell)
+{
+    struct clp_thread_table *t = &clp_thread_table;
+    if (!t->records || clp_capture_forked())
+        return;
+    clp_lock(&t->lock);
+    struct clp_record *r = clp_table_by_tid(tid);
+    if (r)
+        atomic_store(&clp_table_slot(r)->span, cell);
+    clp_unlock(&t->lock);
 }
 
 /* ---- loop ---- */

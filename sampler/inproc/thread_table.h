@@ -1,5 +1,5 @@
 /* The records behind threads.h: who is where.  Private to threads.c and the
- * thread_*.c files.
+ * thread_*.c files, and to wall.c.
  *
  * Two kinds of writers meet here.  Runtime callbacks run on any thread and hold the leaf lock for
  * a few steps: they may add a record, and leave word in the inbox of one.  Everything else in
@@ -10,6 +10,7 @@
 
 #include "base/core/lock.h"
 #include "sampler/inproc/threads.h"
+#include "sampler/inproc/wall_account.h"
 
 #define CLP_RECORD_NONE UINT32_MAX
 
@@ -28,6 +29,17 @@ enum {                             /* inbox bits */
        CLP_INBOX_REPLACED = 1 << 3, /* its tid belongs to another thread now */
 };
 
+/* What wall.c knows of a thread. Loop, except while a callback makes the record. */
+struct clp_wall_thread {
+    struct clp_wall_account account;
+    uint64_t clock_ns;   /* CPU clock when its stack was taken: while it stands, the stack holds */
+    uint64_t changed_ns; /* when the clock was last seen to have moved */
+    uint64_t hash;       /* of the stack; 0 none */
+    uint64_t delay_ns;   /* time on the run queue that was told */
+    uint32_t copy_bytes; /* of its stack */
+    bool begun, has_stack, delay_known; /* has_stack: every reader has it */
+};
+
 struct clp_record {
     _Atomic uint32_t state;
     uint32_t next_dirty; /* under the lock, like `queued` */
@@ -36,9 +48,10 @@ struct clp_record {
     struct clp_thread pub; /* loop, except while a callback makes the record */
 
     /* under the lock */
-    int32_t key_tid;   /* 0 when not in the tid table */
-    uint64_t key_clr;  /* 0 when not in the Thread object table */
-    uint64_t final_ns; /* clock at ThreadDestroyed, read on the thread itself */
+    int32_t key_tid;      /* 0 when not in the tid table */
+    uint64_t key_clr;     /* 0 when not in the Thread object table */
+    uint64_t final_ns;    /* clock at ThreadDestroyed, read on the thread itself */
+    uint64_t ended_at_ns; /* CLOCK_MONOTONIC then; 0 not told */
     uint32_t inbox;
     uint32_t next_free, next_by_tid, next_by_clr;
 
@@ -59,9 +72,12 @@ struct clp_record {
     bool unsignalled;     /* blocks the signal, or is a kernel worker: never gets a timer */
     bool seen_blocked;    /* had the signal blocked when its sample was overdue */
     bool managed_name;
-    bool replaced; /* another thread has its tid */
+    uint64_t name_hash;  /* of a name that was found once, and is to be found again */
+    uint64_t name_at_ns; /* when */
+    bool replaced;       /* another thread has its tid */
     bool bounds_wanted;
     bool bounds_tried;
+    struct clp_wall_thread wall;
 };
 
 struct clp_thread_table {
@@ -75,7 +91,9 @@ struct clp_thread_table {
     uint32_t free_head, dirty_head;
     uint32_t next_thread_id;
     bool native_stacks; /* loop only */
-    bool sampling;      /* also read by the loop, its only writer */
+    /* Loop only: told of a thread that has ended before its record is freed, or NULL. */
+    void (*ended)(struct clp_record *r, uint64_t now_ns);
+    bool sampling; /* also read by the loop, its only writer */
     uint64_t interval_ns, tick_ns;
 
     _Atomic uint32_t used;

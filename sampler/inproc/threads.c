@@ -6,6 +6,7 @@
 #include "sampler/inproc/quota.h"
 #include "sampler/inproc/rawcall.h"
 #include "sampler/inproc/tasks.h"
+#include "sampler/inproc/thread_names.h"
 #include "sampler/inproc/thread_table.h"
 #include "sampler/inproc/timers.h"
 
@@ -13,12 +14,14 @@
 #include <string.h>
 
 #define SCAN_MIN_NS (100 * CLP_NSEC_PER_MSEC)
+#define SCAN_QUIET_NS CLP_NSEC_PER_SEC /* while nobody runs */
 #define SCAN_MAX_NS (5 * CLP_NSEC_PER_SEC)
 #define SCAN_COST_FACTOR 1000 /* a pass may cost 0.1 % of the time until the next one */
 #define LIST_EVERY_NS CLP_NSEC_PER_SEC
 #define QUOTA_EVERY_NS CLP_NSEC_PER_SEC
 #define EMIT_EVERY_NS CLP_NSEC_PER_SEC
 #define NAME_SETTLES_NS (10 * CLP_NSEC_PER_SEC) /* threads name themselves after they started */
+#define NAME_AGAIN_NS (50 * CLP_NSEC_PER_MSEC)  /* longer than a collection moves things */
 #define ACTIVE_NS CLP_NSEC_PER_SEC
 #define IDLE_LIMIT_NS (10 * CLP_NSEC_PER_SEC)
 #define IDLE_LIMIT_MAX_NS (300 * CLP_NSEC_PER_SEC)
@@ -31,7 +34,9 @@ static struct {
     uint64_t pass;
     int64_t stamp;
     uint64_t listed_at_ns, quota_at_ns;
-    uint64_t refused;    /* times a thread was left without a timer */
+    uint64_t refused; /* times a thread was left without a timer */
+    bool any_moved;   /* a clock, in this pass */
+    uint64_t pause_ns;
     uint32_t looks_left; /* at signal masks, in this pass */
     uint32_t names_left; /* to be read from /proc, in this pass */
 } state;
@@ -98,10 +103,42 @@ static bool never_signalled(const struct clp_record *r, const char *comm)
     return clp_tasks_blocked(r->pub.tid, &blocked) < 0 || blocked >> (SIGRTMIN - 1) & 1;
 }
 
+static uint64_t hash_of(const char *text)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 0x100000001b3ull;
+    return h | 1;
+}
+
+/* A managed thread's name from before our time: believed when it was found twice. */
+static void look_for_whole_name(struct clp_record *r)
+{
+    char comm[CLP_TASK_COMM_BYTES + 1], name[CLP_THREAD_NAME_BYTES] = "";
+    uint64_t now = clp_clock_monotonic_ns();
+    int64_t len = clp_tasks_comm_raw(r->pub.tid, comm, sizeof(comm));
+    if (len < 0 ||
+        clp_thread_names_find(r->pub.clr_thread, comm, (size_t)len, name, sizeof(name)) < 0)
+        return;
+    if (r->name_hash != hash_of(name)) {
+        r->name_hash = hash_of(name);
+        r->name_at_ns = now;
+    }
+    if (now - r->name_at_ns < NAME_AGAIN_NS) {
+        r->fresh = true;
+        return;
+    }
+    memcpy(r->pub.name, name, sizeof(name));
+    r->managed_name = true;
+    r->pub.name_version++;
+}
+
 static void look_at_name(struct clp_record *r)
 {
     char comm[CLP_TASK_COMM_BYTES];
     r->fresh = false;
+    if (r->pub.clr_thread && !r->managed_name)
+        look_for_whole_name(r);
     if (clp_tasks_comm(r->pub.tid, comm) < 0)
         return;
     if (r->pub.kind != CLP_THREAD_MANAGED) {
@@ -164,6 +201,8 @@ static void retire_ended(uint64_t now_ns)
         if (!r || is_live(r) || r->ended_at_pass == state.pass)
             continue;
         clp_account_residual(r, now_ns);
+        if (clp_thread_table.ended)
+            clp_thread_table.ended(r, now_ns);
         clp_lock(&clp_thread_table.lock);
         clp_table_free(r);
         clp_unlock(&clp_thread_table.lock);
@@ -237,6 +276,7 @@ static bool read_clock(struct clp_record *r, uint64_t now_ns, bool *ret_moved)
         return false;
     }
     *ret_moved = clock > r->pub.seen_ns;
+    state.any_moved |= *ret_moved && r->pub.kind != CLP_THREAD_OURS;
     if (*ret_moved)
         r->pub.moved_at_ns = now_ns;
     r->pub.seen_ns = clock;
@@ -397,6 +437,7 @@ uint64_t clp_threads_scan(uint64_t now_ns)
         return SCAN_MAX_NS;
     uint64_t began = clp_clock_self_ns();
     state.pass++;
+    state.any_moved = false;
     state.looks_left = LOOKS_A_PASS;
     state.names_left = NAMES_A_PASS;
     retire_ended(now_ns);
@@ -406,8 +447,12 @@ uint64_t clp_threads_scan(uint64_t now_ns)
     clp_account_short_lived(now_ns, slack, false);
     clp_timers_rotate(now_ns);
     clp_bounds_learn(now_ns);
-    uint64_t pause = (clp_clock_self_ns() - began) * SCAN_COST_FACTOR;
-    return CLP_MIN(CLP_MAX(pause, SCAN_MIN_NS), SCAN_MAX_NS);
+    uint64_t pause = CLP_MAX((clp_clock_self_ns() - began) * SCAN_COST_FACTOR, SCAN_MIN_NS);
+    /* A process that sleeps is looked at less and less often, where wall samples look as well. */
+    if (!state.any_moved && clp_thread_table.ended)
+        pause = CLP_MAX(pause, CLP_MIN(2 * state.pause_ns, SCAN_QUIET_NS));
+    state.pause_ns = CLP_MIN(pause, SCAN_MAX_NS);
+    return state.pause_ns;
 }
 
 void clp_threads_flush(uint64_t now_ns)

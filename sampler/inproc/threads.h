@@ -11,6 +11,8 @@
 #include "sampler/inproc/capture.h"
 #include "wire/wire.h"
 
+#define CLP_THREAD_NAME_BYTES 320u /* 300 letters and some */
+
 struct clp_thread {
     uint32_t thread_id; /* wire number, never reused */
     uint32_t slot;      /* index in the slot table */
@@ -22,7 +24,8 @@ struct clp_thread {
     uint64_t moved_at_ns;  /* CLOCK_MONOTONIC when the clock last moved */
     uint32_t name_version; /* bumped when the name changes; readers re-send the THREAD record */
     bool alive;
-    char name[128]; /* UTF-8, cut on a character boundary; full managed name, else comm */
+    char name[CLP_THREAD_NAME_BYTES]; /* UTF-8, cut on a character boundary; full managed name, else
+                                         comm */
 };
 
 /* What a scan or an accounting step finds; implemented by the loop (readers.c), which turns it into
@@ -45,6 +48,9 @@ void clp_threads_assigned(uint64_t clr_thread,
 void clp_threads_destroyed(uint64_t clr_thread);
 /* NULL or 0 units: the name is taken away, the kernel's comes back. May come before `assigned`. */
 void clp_threads_named(uint64_t clr_thread, const uint16_t *utf16, size_t units);
+
+/* The span cell of a live thread, made or (NULL) given back. Any thread, as above. */
+void clp_threads_span(int32_t tid, const struct clp_span_cell *cell);
 
 /* Sampling on: timers for active threads with this mean interval, baseline of all clocks = now.
  * Called again while on it only changes the two settings. The caller enables the capture before it

@@ -124,13 +124,16 @@ static bool compact(struct clp_rule_intern *in, const struct clp_cfi_row *row, b
     struct clp_rule rule = {.flags = signal_frame ? CLP_RULE_SIGNAL : 0};
     if (!compact_cfa(in, &row->cfa, &rule))
         return false;
+    memset(rule.saved, CLP_SLOT_SAME, sizeof(rule.saved));
     for (unsigned reg = 0; reg < CLP_REG_COUNT; reg++) {
         const struct clp_place *p = &row->reg[reg];
+        if (p->kind == CLP_PLACE_SAME) /* most of them */
+            continue;
         int i = save_index(reg);
         uint8_t slot = i >= 0 ? compact_slot(p) : CLP_SLOT_EXTRA;
         if (i >= 0)
             rule.saved[i] = slot;
-        if (slot == CLP_SLOT_EXTRA && p->kind != CLP_PLACE_SAME && !add_extra(in, reg, p, &rule))
+        if (slot == CLP_SLOT_EXTRA && !add_extra(in, reg, p, &rule))
             return false;
     }
     /* No word about the return address is no return address. */

@@ -21,18 +21,18 @@ struct entry {
 
 struct build {
     struct clp_eh_section section;
-    struct clp_scratch eh, entries_memory;
+    struct clp_scratch eh, entries_memory, rows_memory;
     struct entry *entry;
     uint32_t entries;
     struct clp_rule_intern rules;
     uint64_t low, high; /* code range that rows may lie in */
 
-    /* Emission: counts only while `row` is NULL. */
-    struct clp_native_table *table;
+    /* Emission, into memory of our own: how many rows there are shows at the end. */
+    uint64_t base; /* of the table */
     struct clp_row *row;
     uint32_t *page_first;
-    uint32_t rows, counted;
-    uint32_t pages_started;
+    uint32_t rows, rows_max;
+    uint32_t pages, pages_started;
     bool at_function; /* the next row starts a function */
     bool signal_frame;
     uint16_t last_rule;
@@ -122,15 +122,12 @@ static int collect_entries(struct build *b)
 
 static void add_row(struct build *b, uint64_t vaddr, uint16_t rule)
 {
-    if (b->row && b->rows == b->counted)
-        return; /* cannot be: both runs see the same bytes */
-    if (b->row) {
-        uint64_t page = (vaddr - b->table->base) >> PAGE_SHIFT;
-        while (b->pages_started <= page)
-            b->page_first[b->pages_started++] = b->rows;
-        b->row[b->rows] = (struct clp_row){.low = (uint16_t)vaddr, .rule = rule};
-    }
-    b->rows++;
+    if (b->rows == b->rows_max)
+        return; /* cannot be: see start_rows */
+    uint64_t page = (vaddr - b->base) >> PAGE_SHIFT;
+    while (b->pages_started <= page)
+        b->page_first[b->pages_started++] = b->rows;
+    b->row[b->rows++] = (struct clp_row){.low = (uint16_t)vaddr, .rule = rule};
 }
 
 static void emit_row(void *user, uint64_t start, const struct clp_cfi_row *row)
@@ -139,7 +136,7 @@ static void emit_row(void *user, uint64_t start, const struct clp_cfi_row *row)
     if (start >= b->end)
         return; /* clipped by the next function */
     b->pushes = clp_hijack_pushes(b->pushes, start - b->function, &row->cfa);
-    if (b->pushes == CLP_HIJACK_PUSHES && b->row && b->trips < CLP_TRIPS_MAX)
+    if (b->pushes == CLP_HIJACK_PUSHES && b->trips < CLP_TRIPS_MAX)
         b->trip[b->trips++] = b->function;
     uint16_t rule = clp_rule_intern(&b->rules, row, b->signal_frame);
     if (!b->at_function && rule == b->last_rule)
@@ -166,7 +163,6 @@ static void emit_function(struct build *b, struct clp_cie *cie, const struct ent
 static void emit_all(struct build *b)
 {
     struct clp_cie cie = {0};
-    b->rows = 0;
     for (uint32_t i = 0; i < b->entries; i++) {
         const struct entry *e = &b->entry[i];
         uint64_t end = e->start + e->len;
@@ -202,41 +198,60 @@ static size_t rules_bytes(const struct clp_rule_intern *in)
            in->pool_bytes;
 }
 
-/* Two runs over the programs: the first counts rows and gathers the rules, the second writes. */
-static int write_table(struct build *b, struct clp_arena *arena,
-                       const struct clp_native_table **ret)
+/* A row takes at least one byte of its function's program, a function two rows besides and far more
+ * than two bytes. Address space: what is not used is never touched. */
+static int start_rows(struct build *b)
 {
-    uint64_t base = b->entry[0].start & ~((1ull << PAGE_SHIFT) - 1);
-    uint64_t pages = ((b->high - base) >> PAGE_SHIFT) + 1;
+    size_t rows = b->eh.bytes, index_bytes;
+    b->base = b->entry[0].start & ~((1ull << PAGE_SHIFT) - 1);
+    uint64_t pages = ((b->high - b->base) >> PAGE_SHIFT) + 1;
     if (pages > PAGES_MAX)
         return -EBADMSG;
-    emit_all(b);
-    size_t index_bytes = CLP_ALIGN_UP((pages + 1) * sizeof(uint32_t), 16);
+    index_bytes = (pages + 1) * sizeof(uint32_t);
+    int r = clp_scratch_alloc(index_bytes + rows * sizeof(struct clp_row), &b->rows_memory);
+    if (r < 0)
+        return r;
+    b->pages = (uint32_t)pages;
+    b->page_first = (uint32_t *)b->rows_memory.at;
+    b->row = (struct clp_row *)(b->rows_memory.at + index_bytes);
+    b->rows_max = (uint32_t)rows;
+    return 0;
+}
+
+static int write_table(const struct build *b, struct clp_arena *arena,
+                       const struct clp_native_table **ret)
+{
+    size_t index_bytes = CLP_ALIGN_UP(((size_t)b->pages + 1) * sizeof(uint32_t), 16);
     size_t rows_bytes = CLP_ALIGN_UP((size_t)b->rows * sizeof(struct clp_row), 16);
-    size_t bytes = sizeof(struct clp_native_table) + index_bytes + rows_bytes;
-    bytes = CLP_ALIGN_UP(bytes, 16) + rules_bytes(&b->rules);
+    size_t head = CLP_ALIGN_UP(sizeof(struct clp_native_table), 16);
+    size_t bytes = head + index_bytes + rows_bytes + rules_bytes(&b->rules);
     uint8_t *at = clp_arena_alloc(arena, bytes);
     if (!at)
         return -ENOMEM;
     struct clp_native_table *t = (struct clp_native_table *)at;
-    size_t head = CLP_ALIGN_UP(sizeof(*t), 16);
-    t->base = base;
+    memcpy(at + head, b->page_first, ((size_t)b->pages + 1) * sizeof(uint32_t));
+    memcpy(at + head + index_bytes, b->row, b->rows * sizeof(struct clp_row));
+    t->base = b->base;
     t->bytes = bytes;
-    t->pages = (uint32_t)pages;
-    b->table = t;
-    b->counted = b->rows;
-    b->page_first = (uint32_t *)(at + head);
-    b->row = (struct clp_row *)(at + head + index_bytes);
-    emit_all(b);
-    while (b->pages_started <= pages)
-        b->page_first[b->pages_started++] = b->rows;
+    t->pages = b->pages;
     t->rows = b->rows;
     memcpy(t->trip, b->trip, sizeof(t->trip));
-    t->page_first = b->page_first;
-    t->row = b->row;
+    t->page_first = (const uint32_t *)(at + head);
+    t->row = (const struct clp_row *)(at + head + index_bytes);
     copy_rules(&b->rules, t, at + head + index_bytes + rows_bytes);
     *ret = t;
     return 0;
+}
+
+static int emit_table(struct build *b, struct clp_arena *arena, const struct clp_native_table **ret)
+{
+    int r = start_rows(b);
+    if (r < 0)
+        return r;
+    emit_all(b);
+    while (b->pages_started <= b->pages)
+        b->page_first[b->pages_started++] = b->rows;
+    return write_table(b, arena, ret);
 }
 
 static uint64_t left_from(const struct clp_source *s, uint64_t offset)
@@ -264,8 +279,9 @@ static int build(const struct clp_source *s, struct clp_arena *arena,
     if (r == 0)
         r = collect_entries(&b);
     if (r == 0)
-        r = write_table(&b, arena, ret);
+        r = emit_table(&b, arena, ret);
     clp_rule_intern_done(&b.rules);
+    clp_scratch_done(&b.rows_memory);
     clp_scratch_done(&b.entries_memory);
     clp_scratch_done(&b.eh);
     return r;

@@ -81,6 +81,7 @@ static enum clp_next step_body(struct clp_walker *w)
 {
     struct clp_rule rule;
     struct clp_managed_frame f = w->code.frame;
+    (void)clp_walker_recover_managed(w);
     if (clp_walker_in_filter(w)) {
         if (clp_walker_leave_filter(w))
             return CLP_NEXT;

@@ -84,6 +84,7 @@ enum clp_next clp_walker_step_native(struct clp_walker *w)
         return at_restorer(w) ? step_restorer(w) : clp_walker_step_thunk(w);
     if (rule->flags & CLP_RULE_SIGNAL)
         note_activation(w, w->regs.r[CLP_REG_RSP]);
+    (void)clp_walker_recover_native(w, rule);
     enum clp_next n = clp_walker_apply(w, w->code.native, rule);
     if (n == CLP_NEXT && is_doubtful(rule) && !clp_walker_is_return(w, w->regs.r[CLP_REG_RIP])) {
         w->flags |= CLP_WALK_INCOMPLETE;

@@ -12,7 +12,7 @@
 #define CLP_WALK_FRAMES_MAX 2048
 
 struct clp_walk_input {
-    struct clp_regs regs;        /* rip, rsp, rbp at least */
+    struct clp_regs regs;        /* rip and rsp at least; the rest may be marked unknown */
     struct clp_stack_view stack; /* copy of [rsp, rsp+n) */
     uint64_t stack_top;          /* end of the thread's stack; the copy may end before it */
     uint64_t time_ns;            /* CLOCK_MONOTONIC of the capture, to choose the code body */
@@ -76,6 +76,13 @@ struct clp_walk_cached_call { /* does a call instruction end here? is this in a 
     uint32_t answer; /* 0: empty */
 };
 
+struct clp_walk_cached_frame { /* how far below its rbp native code stands at a call */
+    uint64_t address;
+    const struct clp_native_table *table;
+    uint32_t answer; /* enum in recover.c */
+    uint32_t below;
+};
+
 struct clp_walk_state {
     /* The runtime's hijack stub (OnHijackTripThread), learnt once: 0 = not seen yet. */
     uint64_t hijack_stub;
@@ -83,6 +90,7 @@ struct clp_walk_state {
     struct clp_walk_cached_leaf leaves[CLP_WALK_CACHE_SLOTS / 2];
     struct clp_walk_cached_call calls[CLP_WALK_CACHE_SLOTS / 4];
     struct clp_walk_cached_call filters[CLP_WALK_CACHE_SLOTS / 16];
+    struct clp_walk_cached_frame frames[CLP_WALK_CACHE_SLOTS / 8];
 };
 
 /* Walks and fills frames[0..cap), leaf first. Adjacent OSR/Tier-0 frames of one method are one. */

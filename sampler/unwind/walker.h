@@ -53,6 +53,13 @@ enum clp_next clp_walker_unhijack(struct clp_walker *w, uint64_t slot);
 bool clp_walker_in_stub(const struct clp_walker *w);
 enum clp_next clp_walker_step_stub(struct clp_walker *w, const struct clp_rule *rule);
 
+/* ---- recover.c ---- */
+
+/* The current frame keeps its frame by rbp, and rbp is not known: finds it in the stack.  True: it
+ * is known now. */
+bool clp_walker_recover_managed(struct clp_walker *w);
+bool clp_walker_recover_native(struct clp_walker *w, const struct clp_rule *rule);
+
 /* ---- one frame each ---- */
 
 enum clp_next clp_walker_step_managed(struct clp_walker *w);

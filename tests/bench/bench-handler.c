@@ -105,7 +105,7 @@ static _Atomic int32_t deep_tid;
 
 static __attribute__((noinline)) uint64_t burn_below(void)
 {
-    volatile uint8_t frames[STACK_BYTES - 1024]; /* the thread's start has some, too */
+    volatile uint8_t frames[STACK_BYTES - 1920]; /* the thread's start has some, too */
     uint64_t x = 1;
     memset((void *)(uintptr_t)frames, 0x33, sizeof(frames));
     while (!stop)

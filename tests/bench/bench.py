@@ -60,7 +60,8 @@ class BenchOverhead(Case):
     def test_overhead(self):
         # About a millisecond a chunk: shorter than a time slice, so the 10th percentile is a chunk
         # that nobody pre-empted although four threads share the cores.
-        self.work = self.target("chunks", "--rounds", 30, "--chunks", 1000, "--threads", 4)
+        self.work = self.target("chunks", "--rounds", 30, "--chunks", 1000, "--threads", 4,
+                                "--sleepers", 30)
         trace = dotnet_trace()
         for _ in range(3):
             self.plain()  # until the code is optimised

@@ -11,6 +11,7 @@
 #include "base/core/bytes.h"
 #include "sampler/unwind/cfi.h"
 #include "sampler/unwind/walk.h"
+#include "sampler/unwind/x86.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -151,8 +152,18 @@ static void check(const struct clp_walk_frame *frames, const struct clp_walk_res
     }
 }
 
+static void measure(const uint8_t *data, size_t size)
+{
+    struct clp_x86 x;
+    for (size_t at = 0; at < size; at++)
+        if (clp_x86_decode(data + at, size - at, &x) &&
+            (x.len == 0 || x.len > CLP_X86_MAX || x.len > size - at))
+            abort();
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    measure(data, size);
     static uint64_t words[512];
     struct clp_walk_frame frames[64];
     struct clp_walk_result r;
@@ -173,6 +184,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         words[i] = take_word(&b, n * 8);
     in.regs.r[CLP_REG_RSP] = STACK_AT;
     in.regs.unknown = flags & 4 ? 1u << CLP_REG_RBX : 0;
+    if (flags & 8) /* as a signal-free capture knows them */
+        in.regs.unknown = ((1u << CLP_REG_COUNT) - 1) & ~(1u << CLP_REG_RIP | 1u << CLP_REG_RSP);
     in.leaf_is_caller = flags & 1;
     /* A copy of exact size lets the sanitizer see a read past it. */
     uint8_t *copy = malloc(n * 8 + 1);

@@ -3,6 +3,7 @@
 
 import glob
 import http.server
+import json
 import os
 import re
 import shutil
@@ -22,23 +23,40 @@ PERIOD = 3
 
 
 class Agent:
-    def __init__(self, test, upload, marker, period=PERIOD):
+    def __init__(self, test, upload, marker, period=PERIOD, more=""):
         self.directory = tempfile.mkdtemp(prefix="clp-agent-")
         test.addCleanup(self.close)
-        config = os.path.join(self.directory, "clrpulse.yaml")
-        with open(config, "w") as file:
+        self.config = os.path.join(self.directory, "clrpulse.yaml")
+        with open(self.config, "w") as file:
             file.write(f"profile: {{ period: {period}s }}\n"
-                       f"targets: {{ include: ['*{marker}*'] }}\n"
+                       f"targets: {{ include: ['*{marker}*']{more.format(dir=self.directory)} }}\n"
                        f"upload: [ {upload.format(dir=self.directory)} ]\n"
                        f"state: {{ dir: {self.directory}/state }}\n"
                        f"spool: {{ dir: {self.directory}/spool }}\n")
-        self.log = open(os.path.join(self.directory, "log"), "w+b")
+        self.log = open(os.path.join(self.directory, "log"), "a+b")
+        self.start()
+
+    def start(self):
         self.process = subprocess.Popen(
-            [harness.environment("CLP_CLRPULSE"), "agent", "-c", config, "--detach-on-exit"],
+            [harness.environment("CLP_CLRPULSE"), "agent", "-c", self.config, "--detach-on-exit"],
             stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
 
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def profiles(self):
+        """(seq, profile) of all that was written, in order."""
+        found = []
+        for path in self.written():
+            profile = pprof.load(path)
+            told = dict(c.split("=", 1) for c in profile.comments if "=" in c)
+            found.append((int(told["profile_seq"]), profile))
+        return sorted(found, key=lambda one: one[0])
+
     def written(self):
-        return sorted(glob.glob(f"{self.directory}/profiles/**/*.pb.gz", recursive=True))
+        """CPU profiles: a window is one file for each kind."""
+        return sorted(glob.glob(f"{self.directory}/profiles/**/*-cpu-*.pb.gz", recursive=True))
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)
@@ -102,7 +120,8 @@ class TestAgent(Case):
         class Intake(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                received.append((self.path, dict(self.headers), body))
+                if self.headers["Clrpulse-Kind"] == "cpu":
+                    received.append((self.path, dict(self.headers), body))
                 self.send_response(200)
                 self.end_headers()
 
@@ -143,6 +162,104 @@ class TestAgent(Case):
         names = " ".join(agent.written())
         for target in [*targets, late]:
             self.assertRegex(names, rf"\D{target.pid}\D", "a file for each target")
+
+    def test_numbers_survive(self):
+        """An agent that is killed and loses its files: the library has kept the number."""
+        target = self.busy("--busy", 1)
+        agent = Agent(self, self.DIRECTORY, self.marker, period=1)
+        wait_for(lambda: len(agent.written()) >= 2, 30, "two profiles")
+        time.sleep(0.4)
+        agent.kill()
+        shutil.rmtree(f"{agent.directory}/state")
+        before = len(agent.written())
+        agent.start()
+        wait_for(lambda: len(agent.written()) >= before + 2, 30, "two more")
+        self.assertEqual(agent.stop(), 0, agent.text())
+        numbers = [seq for seq, _ in agent.profiles()]
+        self.assertEqual(numbers, list(range(len(numbers))), agent.text())
+        self.assertEqual(target.quit(3), 3)
+
+    def test_short_job(self):
+        """A job of three seconds in a period of sixty arrives whole and is not held up."""
+        agent = Agent(self, self.DIRECTORY, self.marker, period=60)
+        time.sleep(1)
+        target = self.target("spin", "--busy", 1, "--marker", self.marker, duration=3)
+        truth = target.truth(60)
+        begin = time.monotonic()
+        target.process.stdin.close()
+        target.process.wait(20)
+        end_seconds = time.monotonic() - begin
+        wait_for(agent.written, 10, "its profile")
+        (seq, profile), = agent.profiles()
+        self.assertEqual(seq, 0)
+        self.assert_ratio(profile.total() / harness.thread_cpu(truth), 0.85, 1.3, "CPU of the job",
+                          profile)
+        self.assertLess(end_seconds, 1.0, "the end of the process")
+        self.assertEqual(agent.stop(), 0, agent.text())
+
+    def test_waiting_for_a_port(self):
+        """Programs that wait at their start for our port, also for an agent that comes later."""
+        agent = Agent(self, self.DIRECTORY, self.marker, period=2,
+                      more=", diagnostic_port: '{dir}/port'")
+        port = f"{agent.directory}/port"
+        wait_for(lambda: os.path.exists(port), 10, "the port")
+        begin = time.monotonic()
+        first = self.target("spin", "--busy", 1, "--marker", self.marker,
+                            env={"DOTNET_DiagnosticPorts": port})
+        self.assertLess(time.monotonic() - begin, 5, "it started at once")
+        wait_for(first.library_runs, 10, "it is profiled")
+        agent.kill()
+        late = []
+        thread = threading.Thread(target=lambda: late.append(self.target(
+            "spin", "--busy", 1, "--marker", self.marker, env={"DOTNET_DiagnosticPorts": port})))
+        thread.start()
+        time.sleep(2)
+        self.assertEqual(late, [], "it waits: the agent was killed")
+        agent.start()
+        thread.join(20)
+        self.assertEqual(len(late), 1, agent.text())
+        wait_for(late[0].library_runs, 10, "it is profiled")
+        self.assertEqual(agent.stop(), 0, agent.text())
+
+    def test_run(self):
+        """`clrpulse run`: from the first instruction, with the exit code and the signals."""
+        program = os.path.join(harness.environment("CLP_TARGETS"), harness.framework(), "ClpTarget")
+        directory = tempfile.mkdtemp(prefix="clp-run-")
+        self.addCleanup(shutil.rmtree, directory, True)
+        path = os.path.join(directory, "run.pb.gz")
+        environment = {**os.environ, "TMPDIR": directory}
+
+        def start(*command):
+            process = subprocess.Popen(
+                [harness.environment("CLP_CLRPULSE"), "run", "-o", path, "--", *command],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=environment, text=True)
+            self.addCleanup(process.kill)
+            self.assertIn("ready", process.stdout.readline())
+            process.stdin.write("begin\n")
+            process.stdin.flush()
+            self.assertIn("begun", process.stdout.readline())
+            return process
+
+        process = start(program, "spin", "--busy", "1")
+        time.sleep(2)
+        out, errors = process.communicate("end\nquit 9\n", timeout=60)
+        self.assertEqual((process.returncode, errors), (9, ""))
+        profile = pprof.load(path)
+        used = next(int(c.split("=")[1].split()[0]) for c in profile.comments
+                    if c.startswith("process_cpu="))
+        self.assert_ratio(profile.total() / used, 0.97, 1.01, "CPU accounted for", profile)
+        truth = next(json.loads(line)["truth"] for line in out.splitlines() if '"truth"' in line)
+        self.assertGreater(profile.total(), 0.98 * truth["process_cpu_ns"], "nothing is missing")
+        # Under a shell, and ended by a signal that is passed on.
+        process = start("sh", "-c", f"exec {program} spin --busy 1")
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        self.assertIn(process.returncode, (-signal.SIGTERM, 143))
+        self.assertGreater(pprof.load(path).total(), 0.1e9)  # of a second, on a busy machine
+        self.assertEqual([n for n in os.listdir(directory) if n.startswith("clrpulse-")
+                          and not n.endswith(".gz")], [], "nothing is left behind")
 
     @unittest.skipUnless(shutil.which("go"), "go tool pprof is not installed")
     def test_go_reads_it(self):

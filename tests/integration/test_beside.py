@@ -72,13 +72,13 @@ class TestBeside(Case):
         truth = self.round(target, counts, 4)
         self.check_profile(recorder.profile(), truth)
 
-    def check_profile(self, profile, truth):
+    def check_profile(self, profile, truth, named=0.99):
         mine = profile.total(where=lambda s: (s.thread() or "").startswith("storm-"))
-        named = profile.total(where=lambda s: contains(s.stack, "ClpTarget.StormMode.Plain")
+        plain = profile.total(where=lambda s: contains(s.stack, "ClpTarget.StormMode.Plain")
                               and contains(s.stack, "ClpTarget.Worker.Live"))
         self.assert_ratio(mine / harness.thread_cpu(truth), 0.95, 1.05, "CPU of the storm threads",
                           profile)
-        self.assert_share(named, mine, 0.99, "storm threads under Plain", profile)
+        self.assert_share(plain, mine, named, "storm threads under Plain", profile)
 
     def test_peer_first_at_start(self):
         counts = Counts(self)
@@ -111,16 +111,28 @@ class TestBeside(Case):
         self.assertEqual(target.quit(3), 3)
 
     def test_peer_leaves_while_recorded(self):
-        """Known to fail, so not in CMakeLists.txt: our detach ends the process then (README, Limits)."""
+        """The runtime loses count of ours then, and calls us no more until the agent has attached a
+        stand-in.  Time is never lost meanwhile; names of new code come after it."""
         counts = Counts(self)
         target = self.target(*self.MODE)
         self.attach_peer(target, counts)
-        recorder = self.record(target, 10)
+        recorder = self.record(target, 12)
         self.wait_for_library(target, recorder)
         counts.detach()
         wait_for(lambda: counts.get("active") == DETACHED, 10, "the peer has gone")
         target.begin()
-        time.sleep(4)
+        time.sleep(6)
+        truth = target.end()
+        self.check_profile(recorder.profile(), truth, named=0.9)
+        self.check_gone(target)
+        self.recorded_without_peer(target)
+        self.assertEqual(target.quit(3), 3)
+
+    def recorded_without_peer(self, target):
+        recorder = self.record(target, 8)
+        self.wait_for_library(target, recorder)
+        target.begin()
+        time.sleep(2)
         truth = target.end()
         self.check_profile(recorder.profile(), truth)
         self.check_gone(target)
@@ -142,13 +154,7 @@ class TestBeside(Case):
         counts.detach()
         wait_for(lambda: counts.get("active") == DETACHED, 10, "the peer has gone")
         for _ in range(2):
-            recorder = self.record(target, 8)
-            self.wait_for_library(target, recorder)
-            target.begin()
-            time.sleep(2)
-            truth = target.end()
-            self.check_profile(recorder.profile(), truth)
-            self.check_gone(target)
+            self.recorded_without_peer(target)
         self.assertEqual(target.quit(3), 3)
 
     def test_second_attach_of_ours(self):

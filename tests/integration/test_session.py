@@ -212,14 +212,26 @@ class TestRefusals(Case):
                               ("80070005", "switched profiling off"),
                               ("8013136a", "another profiler is active"), ("80004444", "0x80004444")):
             target = self.start("--result", result)
-            self.assert_sentence(self.record(target.pid), 5, words)
+            self.assert_sentence(self.record(target.pid, "--engine", "library"), 5, words)
             self.assertFalse(os.path.exists(self.path))
             self.assert_nothing_left()
             target.kill()
 
     def test_library_refuses(self):
         target = self.start("--refuse", "four readers are there")
-        self.assert_sentence(self.record(target.pid), 5, "refused: four readers are there")
+        self.assert_sentence(self.record(target.pid, "--engine", "library"), 5,
+                             "refused: four readers are there")
+        self.assert_nothing_left()
+
+    def test_both_engines_fail(self):
+        """Nobody asked for the library, so the other engine is tried: what keeps each from working is said."""
+        target = self.start("--refuse", "four readers are there")
+        done = self.record(target.pid)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        first, second = done.stderr.splitlines()
+        self.assertRegex(first, "refused: four readers are there; taking the engine eventpipe")
+        self.assertRegex(second, f"cannot open a session with process {target.pid}")
+        self.assertFalse(os.path.exists(self.path))
         self.assert_nothing_left()
 
     def test_old_runtime(self):
@@ -442,7 +454,8 @@ class TestAgent(Case):
         config = os.path.join(self.directory, "c.yaml")
         with open(config, "w") as file:
             file.write(f"profile: {{ period: {period} }}\ntargets: {{ include: [Fake] }}\n"
-                       f"upload: [ {upload} ]\nspool: {{ dir: {self.directory}/spool }}\n{extra}")
+                       f"upload: [ {upload} ]\nspool: {{ dir: {self.directory}/spool }}\n"
+                       f"state: {{ dir: {self.directory}/state }}\n{extra}")
         log = open(os.path.join(self.directory, "log"), "w+")
         self.addCleanup(log.close)
         process = subprocess.Popen([CLRPULSE, "agent", "-c", config, *options], stderr=log,
@@ -474,7 +487,10 @@ class TestAgent(Case):
         process = self.agent(self.directory_upload())
         time.sleep(4.5)
         self.stop(process)
-        profiles = sorted(self.profiles(), key=lambda p: p.time_ns)
+        both = sorted(self.profiles(), key=lambda p: p.time_ns)
+        profiles = [p for p in both if p.sample_types == [("cpu", "nanoseconds")]]
+        walls = [p.time_ns for p in both if p.sample_types == [("wall", "nanoseconds")]]
+        self.assertEqual([p.time_ns for p in profiles], walls, "each window has both kinds")
         self.assertGreaterEqual(len(profiles), 4, self.text())
         for one, other in zip(profiles, profiles[1:]):
             self.assertLess(abs(one.time_ns + one.duration_ns - other.time_ns), 20e6)
@@ -513,7 +529,12 @@ class TestAgent(Case):
         process = self.agent("{ kind: http, url: 'http://127.0.0.1:9/in' }")
         time.sleep(3)
         self.stop(process)
-        self.assertGreaterEqual(len(self.profiles("spool")), 2, self.text())
+        self.assertGreaterEqual(len(glob.glob(f"{self.directory}/spool/*.chunk")), 2, self.text())
+        process = self.agent(self.directory_upload())
+        time.sleep(1)
+        self.stop(process)
+        self.assertEqual(glob.glob(f"{self.directory}/spool/*.chunk"), [], "the next start goes on")
+        self.assertGreaterEqual(len(self.profiles()), 2, self.text())
 
     def test_hostile_and_good(self):
         """One target that writes nonsense does not cost the others theirs."""

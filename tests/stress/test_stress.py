@@ -9,9 +9,12 @@ import signal
 import statistics
 import subprocess
 import time
+import uuid
 
 import harness
+import pprof
 from harness import Case, wait_for
+from test_agent import Agent
 
 SECONDS = int(os.environ.get("CLP_STRESS_SECONDS", "20"))
 PAIRS = 2 if SECONDS < 60 else 4
@@ -207,6 +210,98 @@ class TestStress(Case):
 
     def test_event_churn(self):
         self.events("churn", "--rate", 500, "--cpu-ms", 1)
+
+    def test_waking(self):
+        """Threads that wake every 20 us at forty depths, while others come and go: a stack that was
+        read across a wake-up would be of two depths."""
+        rounds = self.run_rounds("waking", "--wakers", 4, "--churn", 500)
+        deeper, wake = "ClpTarget.WakingMode.Deeper", "ClpTarget.WakingMode.Wake"
+        waits = 0
+        for profile, truth in zip(rounds.profiles, rounds.recorded):
+            self.assertGreater(truth["wakes"], 1000)
+            for sample in profile.samples:
+                if not (sample.thread() or "").startswith("waker-") or \
+                        sample.labels.get("wait") != "sleep" or \
+                        not harness.contains(sample.stack, deeper):
+                    continue
+                waits += 1
+                frames = [f for f in sample.stack if f.startswith("ClpTarget.WakingMode.")]
+                depth = sum(f.startswith(deeper) for f in frames)
+                self.assertEqual([f.startswith(wake) for f in frames], [False] * depth + [True],
+                                 sample.stack)
+                self.assertLessEqual(depth, 40, sample.stack)
+                self.assertNotIn("[incomplete stack]", sample.stack)
+                self.assertNotIn("[unknown]", sample.stack)
+                self.assertTrue(harness.contains(sample.stack, "ClpTarget.Worker.Live"))
+        self.assertGreater(waits, 50, "hardly a stack of a sleeping waker was seen")
+
+
+class TestAgent(Case):
+    """Many targets of three runtimes, some of which come and go all the time, one of which is stopped."""
+
+    PERIOD = 5
+
+    def start(self, marker, tfm):
+        return self.target("spin", "--busy", 0, "--sleepers", 4, "--marker", marker, tfm=tfm)
+
+    def agent_numbers(self, pid):
+        with open(f"/proc/{pid}/status") as file:
+            status = dict(line.split(":", 1) for line in file)
+        return {"rss_mb": int(status["VmRSS"].split()[0]) / 1024,
+                "threads": int(status["Threads"]),
+                "fds": len(os.listdir(f"/proc/{pid}/fd"))}
+
+    def test_many_targets(self):
+        count, short = (40, 4) if SECONDS >= 60 else (12, 2)
+        marker = f"clp-{uuid.uuid4().hex}"
+        runtimes = ["net10.0", "net9.0", "net8.0"]
+        targets = [self.start(marker, runtimes[i % 3]) for i in range(count)]
+        for target in targets:
+            target.begin()
+        stopped = targets.pop()
+        agent = Agent(self, TestAgent.upload(), marker, period=self.PERIOD)
+        for target in targets:
+            wait_for(target.library_runs, 60, "it is profiled")
+        os.kill(stopped.pid, signal.SIGSTOP)
+        self.addCleanup(os.kill, stopped.pid, signal.SIGCONT)
+        time.sleep(2 * self.PERIOD)
+        before, begin = harness.cpu_ns(agent.process.pid), time.monotonic()
+        early, numbers = None, []
+        while time.monotonic() - begin < SECONDS:
+            for i in range(short):
+                brief = self.start(marker, runtimes[i % 3])
+                brief.begin()
+                time.sleep(1)
+                brief.close()
+            numbers.append(self.agent_numbers(agent.process.pid))
+            early = early or numbers[0]
+        share = (harness.cpu_ns(agent.process.pid) - before) / 1e9 / (time.monotonic() - begin)
+        last = numbers[-1]
+        print(f"{count} targets: {share * 100:.2f} % of a core, first {early}, last {last}")
+        self.assertLess(share, 0.015)
+        self.assertLess(last["rss_mb"], 60)
+        self.assertLess(last["rss_mb"] - early["rss_mb"], 6)
+        self.assertEqual(last["threads"], early["threads"])
+        self.assertLess(abs(last["fds"] - early["fds"]), 6 * short)
+        os.kill(stopped.pid, signal.SIGCONT)
+        self.assertEqual(agent.stop(), 0, agent.text())
+        self.check_on_time(agent, targets)
+
+    def check_on_time(self, agent, targets):
+        """Every target has a window each period, without gap."""
+        for target in targets:
+            paths = [p for p in agent.written() if f"-{target.pid}-" in os.path.basename(p)]
+            windows = sorted((pprof.load(p) for p in paths), key=lambda w: w.time_ns)
+            self.assertGreater(len(windows), SECONDS // self.PERIOD // 2)
+            for window in windows[:-1]:
+                self.assertLess(window.duration_ns / 1e9, self.PERIOD + 1.5)
+            for one, other in zip(windows, windows[1:]):
+                # A window in which nothing ran is not sent.
+                self.assertGreaterEqual(other.time_ns, one.time_ns + one.duration_ns)
+
+    @staticmethod
+    def upload():
+        return "{{ kind: directory, path: '{dir}/profiles' }}"
 
 
 if __name__ == "__main__":

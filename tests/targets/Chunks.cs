@@ -2,6 +2,7 @@ using System;
 using System.Collections.Generic;
 using System.Runtime.CompilerServices;
 using System.Text.Json;
+using System.Threading;
 
 namespace ClpTarget;
 
@@ -10,7 +11,7 @@ namespace ClpTarget;
 internal sealed class ChunksMode : Mode
 {
     private readonly Crew crew = new();
-    private readonly int threads, chunks, rounds;
+    private readonly int threads, chunks, rounds, sleepers;
     private readonly ulong[][] wallNs, cpuNs;
 
     public ChunksMode(Options options)
@@ -18,12 +19,22 @@ internal sealed class ChunksMode : Mode
         threads = options.Count("threads", 4);
         chunks = options.Count("chunks", 60);
         rounds = options.Count("rounds", 500);
+        sleepers = options.Count("sleepers", 0);
         wallNs = new ulong[threads][];
         cpuNs = new ulong[threads][];
     }
 
+    // Threads that do next to nothing: only who looks at all threads pays for them.
+    private static void Sleep()
+    {
+        for (;;)
+            Thread.Sleep(100);
+    }
+
     public override void Prepare()
     {
+        for (int i = 0; i < sleepers; i++)
+            new Thread(Sleep, 256 * 1024) { IsBackground = true, Name = $"sleeper-{i}" }.Start();
         for (int i = 0; i < threads; i++)
         {
             wallNs[i] = new ulong[chunks];

@@ -40,12 +40,20 @@ internal static class Program
         ["procstart"] = o => new ProcessStartMode(o),
         ["eintr"] = o => new InterruptMode(o),
         ["collectible"] = o => new CollectibleMode(o),
+        ["shares"] = o => new SharesMode(o),
+        ["lives"] = o => new LivesMode(o),
+        ["stopwatch"] = o => new StopwatchMode(o, convoy: 8, half: 0),
+        ["waking"] = o => new WakingMode(o),
+        ["waits"] = o => new WaitKindsMode(o),
         ["chunks"] = o => new ChunksMode(o),
         ["exceptions"] = o => new ExceptionsMode(o),
         ["allocations"] = o => new AllocationsMode(o),
         ["locks"] = o => new LocksMode(o),
         ["deadlock"] = o => new DeadlockMode(o),
         ["collections"] = o => new CollectionsMode(o),
+        ["spanchecks"] = o => new SpanChecksMode(o),
+        ["requests"] = o => new RequestsMode(o),
+        ["switchcost"] = o => new SwitchCostMode(o),
     };
 
     private static int Main(string[] args)

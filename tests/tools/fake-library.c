@@ -5,9 +5,10 @@
  *                  [--wrong-nonce] [--garbage] [--refuse TEXT] [--leave-after MS] [--version N.N.N]
  *                  [--cpu NS] [--undumpable]
  *
- * It prints "ready PID" when its port is open and "detach" when a reader's BYE asked for that.
- * Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method Fake.Work.Spin called by
- * Fake.Program.Main is written; after a FLUSH its MARK.  One reader at a time. */
+ * It prints "ready PID" when its port is open, "resumed" when it is let go, and "detach" when a
+ * reader's BYE asked for that. Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method
+ * Fake.Work.Spin called by Fake.Program.Main is written; after a FLUSH its MARK.  One reader at a
+ * time. */
 #include "base/clock.h"
 #include "base/core/proctext.h"
 #include "base/file.h"
@@ -102,13 +103,18 @@ static void reply(int fd, bool ok, const uint8_t *payload, size_t len)
 static void reply_info(int fd)
 {
     uint8_t p[512];
+    char command[128];
     size_t n = 0;
     uint64_t pid = (uint64_t)getpid();
     memcpy(p, (uint32_t[]){1}, 4);
     memcpy(p + 4, &pid, 8);
-    memset(p + 12, 0x5a, 16);
+    memset(p + 12, 0x5a, 16); /* the cookie: of this instance only */
+    memcpy(p + 12, &pid, 8);
+    memcpy(p + 20, (uint64_t[]){own_start_ticks()}, 8);
     n = 28;
-    n += put_text(p + n, "/usr/bin/fake --flag");
+    /* Its directory tells the stand-ins of one test from those of another. */
+    snprintf(command, sizeof(command), "/usr/bin/fake --tmp %s", options.tmp);
+    n += put_text(p + n, command);
     n += put_text(p + n, "Linux");
     n += put_text(p + n, "x64");
     n += put_text(p + n, "Fake");
@@ -123,7 +129,11 @@ static bool serve_port(int port, struct clp_attach_data *ret)
     int fd = accept(port, NULL, NULL);
     ssize_t n = fd < 0 ? -1 : recv(fd, m, sizeof(m), 0);
     bool attach = false;
-    if (n >= 20 && m[16] == 4) {
+    if (n >= 20 && m[16] == 4 && m[17] == 1) {
+        reply(fd, true, (const uint8_t[4]){0}, 4);
+        printf("resumed\n");
+        fflush(stdout);
+    } else if (n >= 20 && m[16] == 4) {
         reply_info(fd);
     } else if (n > (ssize_t)sizeof(*ret) && m[16] == 3) {
         memcpy(ret, m + n - sizeof(*ret), sizeof(*ret));

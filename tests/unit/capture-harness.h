@@ -15,7 +15,7 @@ struct harness_sum {
     uint32_t thread_id;
     int32_t tid;
     uint32_t kind;
-    char name[128];
+    char name[CLP_THREAD_NAME_BYTES];
     uint64_t stacks_ns;                     /* values of samples */
     uint64_t special_ns[CLP_SPECIAL_COUNT]; /* what the sink was told, NONE included */
     uint32_t samples, without_bounds, other_stack, too_deep;

@@ -12,8 +12,20 @@ clp_unit_test(test-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-profile-
               USES clp_agent)
 clp_test_alloc_fail(test-profile-build)
 target_compile_definitions(test-profile-build PRIVATE CLP_VERSION="${PROJECT_VERSION}")
+clp_unit_test(test-waits SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-waits.c USES clp_agent)
+foreach(name walltime seq identity check roster status port memory)
+  clp_unit_test(test-${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-${name}.c USES clp_agent)
+endforeach()
+# `./dev stress` makes it half an hour's worth: 10 million stacks, a million code bodies.
+set_tests_properties(test-memory PROPERTIES LABELS "unit;stress" TIMEOUT 900)
 clp_unit_test(test-scan SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-scan.c USES clp_agent)
 clp_unit_test(test-place SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-place.c USES clp_agent)
+
+# A wall clock that can be set for one process.
+add_library(step-clock MODULE ${CMAKE_SOURCE_DIR}/tests/tools/step-clock.c)
+target_compile_definitions(step-clock PRIVATE _GNU_SOURCE)
+target_compile_options(step-clock PRIVATE ${CLP_WARNINGS})
+set_target_properties(step-clock PROPERTIES PREFIX "")
 
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 foreach(class TestRecord TestEnds TestRefusals TestNoTarget TestPs TestPermission TestAgent)
@@ -29,3 +41,13 @@ endforeach()
 if(TEST integration-session-agent)
   set_tests_properties(integration-session-agent PROPERTIES RUN_SERIAL ON)
 endif()
+
+foreach(class TestWindows TestTargets TestSettings TestEnd TestStatus TestCheck)
+  string(REGEX REPLACE "^Test" "" name ${class})
+  string(TOLOWER ${name} name)
+  add_test(NAME integration-daemon-${name}
+    COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_daemon.py ${class})
+  set_tests_properties(integration-daemon-${name} PROPERTIES LABELS integration TIMEOUT 240
+    RUN_SERIAL ON ENVIRONMENT
+    "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_STEP_CLOCK=$<TARGET_FILE:step-clock>;CLP_SANITIZED=${CLP_SANITIZE}")
+endforeach()

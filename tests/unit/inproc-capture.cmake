@@ -8,7 +8,7 @@ target_compile_definitions(clp_capture_harness PRIVATE _GNU_SOURCE)
 target_compile_options(clp_capture_harness PRIVATE ${CLP_WARNINGS})
 target_link_libraries(clp_capture_harness PUBLIC clp_inproc_capture Threads::Threads)
 
-set(CLP_CAPTURE_TESTS capture-ring capture-proc thread-table stack-bounds probe)
+set(CLP_CAPTURE_TESTS spans capture-ring capture-proc thread-table stack-bounds probe)
 # ThreadSanitizer hands signals on when it sees fit, so real timers tell nothing there.
 if(NOT CLP_SANITIZE STREQUAL "thread")
   list(APPEND CLP_CAPTURE_TESTS capture-signal capture-fork capture-stacks thread-clocks thread-life

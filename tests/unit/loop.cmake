@@ -11,7 +11,8 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/collect.c ${CLP_LOOP_DIR}/hijack.c ${CLP_LOOP_DIR}/budget.c
   ${CLP_LOOP_DIR}/idset.c ${CLP_LOOP_DIR}/images.c
   ${CLP_LOOP_DIR}/image_files.c ${CLP_LOOP_DIR}/ranges.c ${CLP_LOOP_DIR}/maps.c
-  ${CLP_LOOP_DIR}/self_memory.c
+  ${CLP_LOOP_DIR}/self_memory.c ${CLP_LOOP_DIR}/wall.c ${CLP_LOOP_DIR}/wall_account.c
+  ${CLP_LOOP_DIR}/wall_shot.c
   ${CLP_LOOP_DIR}/events.c ${CLP_LOOP_DIR}/event_session.c ${CLP_LOOP_DIR}/event_ring.c
   ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c
   ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
@@ -26,6 +27,14 @@ set_source_files_properties(${CLP_LOOP_TEST_DIR}/managed-double.c PROPERTIES
   COMPILE_OPTIONS "-O1;-fno-omit-frame-pointer;-momit-leaf-frame-pointer;-fno-sanitize=all")
 set_tests_properties(test-loop PROPERTIES RUN_SERIAL ON TIMEOUT 120)
 
+clp_unit_test(test-wall-account SOURCES ${CLP_LOOP_TEST_DIR}/test-wall-account.c
+  ${CLP_LOOP_DIR}/wall_account.c)
+# ThreadSanitizer's own threads and delays leave nothing to measure.
+if(NOT CLP_SANITIZE STREQUAL "thread")
+  clp_unit_test(test-wall-shot SOURCES ${CLP_LOOP_TEST_DIR}/test-wall-shot.c
+    ${CLP_LOOP_DIR}/wall_shot.c ${CLP_LOOP_DIR}/self_memory.c USES clp_unwind clp_inproc_capture)
+  target_link_libraries(test-wall-shot PRIVATE Threads::Threads)
+endif()
 clp_unit_test(test-budget SOURCES ${CLP_LOOP_TEST_DIR}/test-budget.c ${CLP_LOOP_DIR}/budget.c)
 clp_unit_test(test-hijack SOURCES ${CLP_LOOP_TEST_DIR}/test-hijack.c ${CLP_LOOP_DIR}/hijack.c)
 clp_unit_test(test-feed SOURCES ${CLP_LOOP_TEST_DIR}/test-feed.c ${CLP_LOOP_DIR}/feed.c

@@ -45,15 +45,15 @@ static void read_body(struct receiver *r, int fd)
     }
 }
 
-static void send_reply(const struct receiver *r, int fd)
+static void send_reply(const struct receiver *r, const char *reply, int fd)
 {
-    size_t len = r->reply_len ? r->reply_len : strlen(r->reply);
+    size_t len = r->reply_len ? r->reply_len : strlen(reply);
     size_t step = r->drip_ms ? 1 : len;
     for (size_t at = 0; at < len; at += step) {
         if (r->drip_ms &&
             poll(&(struct pollfd){.fd = r->stop_fds[0], .events = POLLIN}, 1, (int)r->drip_ms) > 0)
             return;
-        if (send(fd, r->reply + at, step, MSG_NOSIGNAL) < 0)
+        if (send(fd, reply + at, step, MSG_NOSIGNAL) < 0)
             return;
     }
 }
@@ -65,11 +65,12 @@ static void serve(struct receiver *r, int fd)
         r->requests++;
         if (!r->ignore_body)
             read_body(r, fd);
-        if (r->reply)
-            send_reply(r, fd);
+        const char *reply = r->reply;
+        if (reply)
+            send_reply(r, reply, fd);
         else
             (void)readable(r, -1, WAIT_MS);
-        if (r->ignore_body || !r->reply)
+        if (r->ignore_body || !reply)
             return;
     }
 }

@@ -10,10 +10,11 @@
 
 struct receiver {
     /* Before receiver_start: */
-    const char *reply; /* the whole reply, head and body; NULL: none ever comes */
-    size_t reply_len;  /* 0: strlen(reply) */
-    unsigned drip_ms;  /* pause before each byte of the reply; 0: all at once */
-    bool ignore_body;  /* answers after the request's head and closes */
+    /* The whole reply, head and body; NULL: none ever comes. May change while it runs. */
+    const char *_Atomic reply;
+    size_t reply_len; /* 0: strlen(reply) */
+    unsigned drip_ms; /* pause before each byte of the reply; 0: all at once */
+    bool ignore_body; /* answers after the request's head and closes */
 
     /* After receiver_stop: */
     unsigned requests, connections;

@@ -1,6 +1,8 @@
 clp_unit_test(test-managed-name SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-managed-name.c
   USES clp_symbols)
 
+clp_unit_test(test-demangle SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-demangle.c USES clp_symbols)
+
 # One library in three shapes: whole, stripped, and its separate debug file.
 set(fixture ${CMAKE_CURRENT_BINARY_DIR}/symbols-fixture)
 add_library(symbols-fixture SHARED ${CMAKE_CURRENT_LIST_DIR}/fixtures/symbols-library.c)

@@ -33,7 +33,9 @@ static void record_options(void **state)
     assert_string_equal(cli.output, "out.pb.gz");
     assert_int_equal(cli.types, 1u << CLP_TYPE_CPU);
     assert_true(cli.split);
-    assert_int_equal(parse("record -p12 --duration=2m --output=x"), 0);
+    assert_false(cli.no_startup_hook);
+    assert_int_equal(parse("record -p12 --duration=2m --output=x --no-startup-hook"), 0);
+    assert_true(cli.no_startup_hook);
     assert_int_equal(cli.pid, 12);
     assert_int_equal(cli.duration_ns, 120 * CLP_NSEC_PER_SEC);
 }
@@ -70,7 +72,7 @@ static void wrong_use_in_words(void **state)
         {"record -p 99999999999", "is no process id"},
         {"record -d 0", "is no duration"},
         {"record -d nan", "is no duration"},
-        {"record --types wall", "'wall' cannot be recorded"},
+        {"record --types walls", "'walls' cannot be recorded; this version records: cpu, wall"},
         {"record --split=1", "--split takes no value"},
         {"ps extra", "takes no argument 'extra'"},
     };
@@ -103,13 +105,47 @@ static void help_names_every_option_and_setting(void **state)
     free(text);
 }
 
+/* Behind the command's own options everything is the command's. */
+static void a_command_to_run(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("run -o x -- dotnet app.dll -d 3 --help"), 0);
+    assert_string_equal(cli.run_output, "x");
+    assert_int_equal(cli.run_duration_ns, 0);
+    assert_string_equal(cli.arguments[0], "dotnet");
+    assert_string_equal(cli.arguments[4], "--help");
+    assert_null(cli.arguments[5]);
+    assert_false(cli.help);
+    assert_int_equal(parse("run --split --no-startup-hook ls -l"), 0);
+    assert_true(cli.run_split && cli.run_no_startup_hook);
+    assert_string_equal(cli.arguments[0], "ls");
+    assert_string_equal(cli.arguments[1], "-l");
+    assert_int_equal(parse("run --"), 0);
+    assert_null(cli.arguments[0]);
+    assert_int_equal(parse("run"), 0);
+    assert_null(cli.arguments);
+    assert_int_equal(parse("run --help"), 0);
+    assert_true(cli.help);
+}
+
+static void settings_on_the_command_line(void **state)
+{
+    (void)state;
+    assert_int_equal(parse("agent --set a.b=1 --set=c.d=x=y"), 0);
+    assert_int_equal(cli.set.count, 2);
+    assert_string_equal(cli.set.items[0], "a.b=1");
+    assert_string_equal(cli.set.items[1], "c.d=x=y");
+    assert_int_equal(parse("agent --set nothing"), -EINVAL);
+    assert_string_equal(error.text, "'nothing' is no setting; write section.key=value");
+    assert_int_equal(parse("agent --set"), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(record_options),
-        cmocka_unit_test(other_commands),
-        cmocka_unit_test(wrong_use_in_words),
-        cmocka_unit_test(help_names_every_option_and_setting),
+        cmocka_unit_test(record_options),     cmocka_unit_test(other_commands),
+        cmocka_unit_test(a_command_to_run),   cmocka_unit_test(settings_on_the_command_line),
+        cmocka_unit_test(wrong_use_in_words), cmocka_unit_test(help_names_every_option_and_setting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

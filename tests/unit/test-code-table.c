@@ -172,6 +172,26 @@ static void all_of_a_module_dies_with_it(void **state)
     assert_int_equal(clp_code_table_find_locked(0x8000, 40), kept);
 }
 
+static void only_what_may_unload_is_given_up(void **state)
+{
+    (void)state;
+    uint32_t stays = clp_code_table_method_add_locked(8, 0, 0);
+    uint32_t dynamic = clp_code_table_method_add_locked(16, 0, CLP_METHOD_STATE_MORTAL);
+    uint32_t owned = clp_code_table_method_add_locked(24, 2, CLP_METHOD_STATE_MORTAL);
+    uint32_t kept = body(stays, 0x6000, 0x10, 10);
+    assert_int_not_equal(body(dynamic, 0x7000, 0x10, 10), 0);
+    assert_int_not_equal(body(owned, 0x8000, 0x10, 10), 0);
+    clp_code_table_mortal_kill_locked(20);
+    clp_code_table_mortal_kill_locked(21); /* the dead do not die again */
+    assert_int_equal(clp_code_table_find_locked(0x6000, 30), kept);
+    assert_int_equal(clp_code_table_find_locked(0x7000, 30), 0);
+    assert_int_equal(clp_code_table_find_locked(0x8000, 30), 0);
+    assert_int_not_equal(clp_code_table_find_locked(0x8000, 19), 0); /* older samples keep it */
+    assert_int_equal(clp_code_table_method_find_locked(16), 0);
+    assert_int_equal(clp_code_table_method_find_locked(8), stays);
+    clp_code_table_owner_kill_locked(2, 30); /* its list does not hold the dead */
+}
+
 /* Dynamic methods come and go for hours: neither entries nor names may pile up. */
 static void memory_does_not_grow_with_churn(void **state)
 {
@@ -354,6 +374,7 @@ int main(void)
         TEST(younger_code_ends_what_lay_there),
         TEST(the_same_body_is_added_once),
         TEST(all_of_a_module_dies_with_it),
+        TEST(only_what_may_unload_is_given_up),
         TEST(memory_does_not_grow_with_churn),
         TEST(the_graveyard_has_a_ceiling),
         TEST(wire_numbers_come_on_first_use_and_stay),

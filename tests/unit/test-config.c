@@ -34,7 +34,8 @@ static void defaults(void **state)
     assert_string_equal(config.service_name, "auto");
     assert_int_equal(config.profile_period, 60 * CLP_NSEC_PER_SEC);
     assert_int_equal(config.profile_cpu_interval, 10 * CLP_NSEC_PER_MSEC);
-    assert_int_equal(config.profile_types, 1u << CLP_TYPE_CPU);
+    assert_int_equal(config.profile_types, 1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL);
+    assert_int_equal(config.profile_wall_budget, 5000);
     assert_int_equal(config.targets_include.count, 1);
     assert_int_equal(config.targets_exclude.count, 0);
     assert_int_equal(config.upload_count, 0);
@@ -106,7 +107,23 @@ static void errors_name_file_line_and_nearest(void **state)
          "c.yaml:2: 'htp' is no kind of upload; did you mean "
          "http"},
         {"upload:\n  - { url: x }\n", "an upload needs a kind"},
-        {"upload:\n  - { kind: http, path: x }\n", "takes a url"},
+        {"upload:\n  - { kind: http, path: x }\n", "an upload of kind http takes no path"},
+        {"upload:\n  - { kind: pyroscope }\n", "an upload of kind pyroscope needs a url"},
+        {"upload:\n  - { kind: directory, path: x, url: y }\n",
+         "an upload of kind directory takes no url"},
+        {"upload:\n  - { kind: otlp, url: x, tenant: y }\n",
+         "an upload of kind otlp takes no tenant"},
+        {"upload:\n  - { kind: http, url: x, timeout: 10 }\n",
+         "timeout is a duration of at most 1h with its unit, such as 10s"},
+        {"upload:\n  - { kind: http, url: x, max_size: 2 }\n",
+         "max_size is a size with its unit, such as 2MiB"},
+        {"upload:\n  - { kind: http, url: x, user: a, token: b }\n",
+         "an upload takes a user or a token, not both"},
+        {"upload:\n  - { kind: http, url: x, tokn: b }\n", "did you mean token?"},
+        {"upload:\n  - { kind: pyroscop, url: x }\n", "did you mean pyroscope"},
+        {"spool: { max_size: 5 }\n",
+         "spool.max_size is a size with its unit, such as 256MiB, not '5'"},
+        {"spool: { max_size: 5B }\n", "spool.max_size must be between"},
         {"upload:\n  - { kind: directory, pth: x }\n", "upload takes no pth; did you mean path?"},
         {"a: [\n", "c.yaml:2: not YAML"},
         {"- a\n", "the configuration takes keys and values"},
@@ -118,6 +135,29 @@ static void errors_name_file_line_and_nearest(void **state)
         if (!strstr(error.text, cases[i].want))
             fail_msg("'%s' gave '%s'", cases[i].text, error.text);
     }
+}
+
+static void uploads_have_their_keys(void **state)
+{
+    (void)state;
+    enum { MAX_SIZE = 3 << 20 };
+    assert_int_equal(read_text("spool: { max_size: 64MiB, max_age: 2h }\n"
+                               "upload:\n"
+                               "  - { kind: pyroscope, url: u, tenant: t, user: a, "
+                               "password: 'env:B', timeout: 3s, max_size: 3MiB }\n"
+                               "  - { kind: datadog, api_key: 'file:/k', site: datadoghq.eu }\n"
+                               "  - { kind: otlp, url: u, otlp_version: 1 }\n"),
+                     0);
+    assert_int_equal(config.upload_count, 3);
+    assert_string_equal(config.uploads[0].tenant, "t");
+    assert_string_equal(config.uploads[0].password, "env:B");
+    assert_int_equal(config.uploads[0].timeout, 3 * CLP_NSEC_PER_SEC);
+    assert_int_equal(config.uploads[0].max_size, MAX_SIZE);
+    assert_null(config.uploads[0].token);
+    assert_string_equal(config.uploads[1].api_key, "file:/k");
+    assert_string_equal(config.uploads[2].otlp_version, "1");
+    assert_int_equal(config.spool_max_size, 64 << 20);
+    assert_int_equal(config.spool_max_age, 7200 * CLP_NSEC_PER_SEC);
 }
 
 static void nothing_is_a_configuration(void **state)
@@ -209,16 +249,67 @@ static void memory_may_fail_anywhere(void **state)
     assert_true(times > 20);
 }
 
+static void assignments(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error;
+    } wrong[] = {
+        {"profile.perod=1s", "--set: profile.perod is no setting; did you mean profile.period?"},
+        {"zzz=1", "--set: zzz is no setting; `clrpulse agent --help` lists them"},
+        {"profile.period", "--set: 'profile.period' has no value; write section.key=value"},
+        {"log.level=loud",
+         "--set log.level: 'loud' is no log level; they are error, warning, info and debug"},
+    };
+    assert_int_equal(clp_config_assign(&config, "profile.period=5s", &error), 0);
+    assert_int_equal(config.profile_period, 5 * CLP_NSEC_PER_SEC);
+    assert_int_equal(clp_config_assign(&config, "service.tags=a:1,b:2", &error), 0);
+    assert_int_equal(config.service_tags.count, 2);
+    assert_int_equal(clp_config_assign(&config, "upload=[{kind: directory, path: /x}]", &error), 0);
+    assert_string_equal(config.uploads[0].path, "/x");
+    for (size_t i = 0; i < CLP_ARRAY_LEN(wrong); i++) {
+        assert_int_equal(clp_config_assign(&config, wrong[i].text, &error), -EINVAL);
+        assert_string_equal(error.text, wrong[i].error);
+    }
+}
+
+/* Settings that are right one by one and cannot work together. */
+static void combinations(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *assignment, *part;
+    } table[] = {
+        {"profile.cpu_interval=1s", "ten intervals"},
+        {"state.dir=x", "state.dir must be an absolute path, not 'x'"},
+        {"spool.dir=x", "spool.dir must be an absolute path, not 'x'"},
+        {"targets.diagnostic_port=x", "targets.diagnostic_port must be an absolute path"},
+        {"targets.include=", "targets.include is empty"},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++) {
+        clp_config_done(&config);
+        assert_int_equal(clp_config_init(&config), 0);
+        assert_int_equal(clp_config_assign(&config, "profile.period=5s", &error), 0);
+        assert_int_equal(clp_config_check(&config, &error), 0);
+        assert_int_equal(clp_config_assign(&config, table[i].assignment, &error), 0);
+        assert_int_equal(clp_config_check(&config, &error), -EINVAL);
+        assert_non_null(strstr(error.text, table[i].part));
+    }
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        T(assignments),
+        T(combinations),
         T(defaults),
         T(a_whole_file),
         T(headers_as_a_list),
         T(errors_name_file_line_and_nearest),
         T(nothing_is_a_configuration),
+        T(uploads_have_their_keys),
         T(environment_wins),
         T(environment_errors_name_the_variable),
         T(unreachable_combinations),

@@ -1,6 +1,7 @@
 #include "tests/unit/clp-cmocka.h"
 
 #include "base/file.h"
+#include "tests/unit/upload-fixture.h"
 #include "uploader/uploader.h"
 
 #include <dirent.h>
@@ -42,24 +43,30 @@ static int leave(void **state)
     return rmdir(root);
 }
 
-static struct clp_uploader *uploader_in(const char *path)
+static struct clp_intake *intake_in(const char *path)
 {
-    struct clp_uploader *up = NULL;
+    struct clp_intake *up = NULL;
     struct clp_upload u = {.kind = CLP_UPLOAD_DIRECTORY, .path = path};
-    assert_int_equal(clp_uploader_new(&u, &up, NULL), 0);
+    assert_int_equal(clp_intake_open(&u, &up, NULL), 0);
     return up;
 }
 
-static struct clp_upload_item item_of(const char *service, uint64_t seq)
+static struct clp_upload_header item_of(const char *service, uint64_t seq)
 {
-    static const uint8_t bytes[] = "profile";
-    return (struct clp_upload_item){.service = service,
-                                    .kind = "cpu",
-                                    .pid = 17,
-                                    .start_unix_ns = 1700000000000000000,
-                                    .seq = seq,
-                                    .data = bytes,
-                                    .len = 7};
+    struct clp_upload_header h = header_of(seq);
+    h.service = service;
+    h.pid = 17;
+    h.start_unix_ns = 1700000000000000000;
+    return h;
+}
+
+static int send_item(struct clp_intake *in, const struct clp_upload_header *h,
+                     struct clp_upload_result *result)
+{
+    struct clp_encoded e = small_profile();
+    int r = clp_intake_send(in, h, e.data, e.len, result);
+    clp_encoded_done(&e);
+    return r;
 }
 
 static void writes_one_file_for_each_profile(void **state)
@@ -70,20 +77,19 @@ static void writes_one_file_for_each_profile(void **state)
     size_t len = 0;
     struct clp_upload_result result;
     snprintf(dir, sizeof(dir), "%s/made/when/missing", root);
-    struct clp_uploader *up = uploader_in(dir);
-    struct clp_upload_item item = item_of("shop", 3);
-    assert_int_equal(clp_uploader_send(up, &item, &result), 0);
+    struct clp_intake *up = intake_in(dir);
+    struct clp_upload_header item = item_of("shop", 3);
+    assert_int_equal(send_item(up, &item, &result), 0);
     snprintf(want, sizeof(want), "%s/shop-17-cpu-20231114T221320Z-3.pb.gz", dir);
     assert_string_equal(result.text, want);
-    assert_int_equal(result.retry, CLP_RETRY_NONE);
-    assert_int_equal(clp_file_read(want, 100, &got, &len), 0);
-    assert_int_equal(len, 7);
-    assert_string_equal(got, "profile");
+    assert_int_equal(result.outcome, CLP_OUTCOME_DONE);
+    assert_int_equal(clp_file_read(want, 100000, &got, &len), 0);
+    assert_memory_equal(got, "\x1f\x8b", 2);
     free(got);
     struct stat st;
     assert_int_equal(stat(want, &st), 0);
     assert_int_equal(st.st_mode & 07, 0);
-    clp_uploader_free(up);
+    clp_intake_close(up);
 }
 
 static void names_cannot_leave_the_directory(void **state)
@@ -91,22 +97,20 @@ static void names_cannot_leave_the_directory(void **state)
     (void)state;
     static char big[1000];
     struct clp_upload_result result;
-    struct clp_uploader *up = uploader_in(root);
-    struct clp_upload_item item = item_of("../../etc/pass wd\n\xff", 0);
-    assert_int_equal(clp_uploader_send(up, &item, &result), 0);
+    struct clp_intake *up = intake_in(root);
+    struct clp_upload_header item = item_of("../../etc/pass wd\n\xff", 0);
+    assert_int_equal(send_item(up, &item, &result), 0);
     assert_string_equal(result.text + strlen(root),
-                        "/_._.._etc_pass_wd__-17-cpu-20231114T221320Z-0.pb.gz");
+                        "/_._.._etc_pass_wd____-17-cpu-20231114T221320Z-0.pb.gz");
     memset(big, 'x', sizeof(big) - 1);
     item = item_of(big, UINT64_MAX);
-    item.kind = big;
     item.pid = INT32_MIN;
     item.start_unix_ns = UINT64_MAX;
-    assert_int_equal(clp_uploader_send(up, &item, &result), 0);
+    assert_int_equal(send_item(up, &item, &result), 0);
     item = item_of("", 0);
-    item.kind = NULL;
-    assert_int_equal(clp_uploader_send(up, &item, &result), 0);
-    assert_non_null(strstr(result.text, "/unknown-17-unknown-"));
-    clp_uploader_free(up);
+    assert_int_equal(send_item(up, &item, &result), 0);
+    assert_non_null(strstr(result.text, "/unknown-17-cpu-"));
+    clp_intake_close(up);
 }
 
 static void a_failure_says_where_and_may_be_tried_again(void **state)
@@ -116,21 +120,21 @@ static void a_failure_says_where_and_may_be_tried_again(void **state)
     struct clp_upload_result result;
     snprintf(path, sizeof(path), "%s/file", root);
     assert_int_equal(clp_file_write(path, "", 0, 0600), 0);
-    struct clp_uploader *up = uploader_in(path);
-    struct clp_upload_item item = item_of("shop", 3);
-    assert_int_equal(clp_uploader_send(up, &item, &result), -ENOTDIR);
-    assert_int_equal(result.retry, CLP_RETRY_LATER);
+    struct clp_intake *up = intake_in(path);
+    struct clp_upload_header item = item_of("shop", 3);
+    assert_int_equal(send_item(up, &item, &result), -EREMOTEIO);
+    assert_int_equal(result.outcome, CLP_OUTCOME_LATER);
     assert_non_null(strstr(result.text, "cannot write shop-17-cpu-"));
     assert_non_null(strstr(result.text, path));
     assert_non_null(strstr(result.text, "Not a directory"));
-    clp_uploader_free(up);
+    clp_intake_close(up);
 }
 
 static void kinds_have_names(void **state)
 {
     (void)state;
     enum clp_upload_kind kind = CLP_UPLOAD_DIRECTORY;
-    struct clp_uploader *up = NULL;
+    struct clp_intake *up = NULL;
     const char *why = NULL;
     assert_int_equal(clp_upload_parse_kind("http", &kind), 0);
     assert_int_equal(kind, CLP_UPLOAD_HTTP);
@@ -138,12 +142,12 @@ static void kinds_have_names(void **state)
     assert_string_equal(clp_upload_kind_name(CLP_UPLOAD_DIRECTORY), "directory");
     assert_string_equal(clp_upload_kind_name((enum clp_upload_kind)99), "unknown");
     struct clp_upload u = {.kind = CLP_UPLOAD_DIRECTORY};
-    assert_int_equal(clp_uploader_new(&u, &up, &why), -EINVAL);
+    assert_int_equal(clp_intake_open(&u, &up, &why), -EINVAL);
     assert_string_equal(why, "kind directory needs a path");
     u.kind = (enum clp_upload_kind)99;
-    assert_int_equal(clp_uploader_new(&u, &up, &why), -EINVAL);
+    assert_int_equal(clp_intake_open(&u, &up, &why), -EINVAL);
     assert_null(up);
-    assert_null(clp_uploader_free(NULL));
+    assert_null(clp_intake_close(NULL));
 }
 
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, enter, leave)

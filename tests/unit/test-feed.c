@@ -2,6 +2,7 @@
  * room. */
 #include "sampler/inproc/bodies.h"
 #include "sampler/inproc/feed.h"
+#include "sampler/inproc/spans.h"
 #include "sampler/inproc/idset.h"
 #include "sampler/inproc/images.h"
 #include "wire/memory.h"
@@ -76,6 +77,14 @@ int clp_bodies_image_record(uint32_t image_id, void *buf, size_t cap)
     return image_id < 100 ? image_record(image_id, buf) : -ENOENT;
 }
 
+int clp_spans_endpoint_name(uint32_t endpoint, char *ret)
+{
+    if (endpoint >= 50)
+        return -ENOENT;
+    snprintf(ret, CLP_SPAN_NAME_MAX_BYTES + 1, "endpoint %u", endpoint);
+    return 0;
+}
+
 int clp_images_record(uint32_t image_id, void *buf, size_t cap)
 {
     (void)cap;
@@ -95,6 +104,9 @@ struct fixture {
     uint64_t last_frame;
     uint16_t last_count, last_flags;
     char last_name[128];
+    struct clp_rec_span last_span;
+    uint32_t last_endpoint;
+    uint64_t last_root;
 };
 
 static struct clp_thread threads[64];
@@ -130,8 +142,25 @@ static int teardown(void **state)
 
 static void sample(struct fixture *f, uint32_t thread, const uint64_t *frames, uint16_t count)
 {
-    struct clp_feed_sample s = {
-        .thread = &threads[thread], .value_ns = 10, .time_ns = 1, .count = count, .frames = frames};
+    struct clp_feed_sample s = {.thread = &threads[thread],
+                                .kind = CLP_SAMPLE_CPU,
+                                .value_ns = 10,
+                                .time_ns = 1,
+                                .count = count,
+                                .frames = frames};
+    (void)clp_feed_stack(&f->feed, &s);
+}
+
+static void sample_in_span(struct fixture *f, uint32_t thread, const struct clp_span *span)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_UNKNOWN, 0, 0);
+    struct clp_feed_sample s = {.thread = &threads[thread],
+                                .kind = CLP_SAMPLE_CPU,
+                                .value_ns = 10,
+                                .time_ns = 1,
+                                .count = 1,
+                                .frames = &frame,
+                                .span = span};
     clp_feed_stack(&f->feed, &s);
 }
 
@@ -165,6 +194,20 @@ static void take(struct fixture *f, const struct clp_reader_record *rec)
         f->last_frame = f->last_count ? rec->sample.frames[0] : 0;
         if (f->last_count && clp_frame_kind(f->last_frame) == CLP_FRAME_MANAGED)
             assert_true(f->definitions[clp_frame_id(f->last_frame)] > 0);
+        break;
+    case CLP_REC_SPAN:
+        f->last_span = *rec->span.rec;
+        if (f->last_span.endpoint > CLP_ENDPOINT_OTHER)
+            assert_true(f->definitions[5000 + f->last_span.endpoint] > 0);
+        break;
+    case CLP_REC_ENDPOINT:
+        f->definitions[5000 + rec->endpoint.rec->endpoint]++;
+        f->last_endpoint = rec->endpoint.rec->endpoint;
+        snprintf(f->last_name, sizeof(f->last_name), "%s", rec->endpoint.name);
+        break;
+    case CLP_REC_ROOT:
+        assert_true(f->definitions[5000 + rec->root.rec->endpoint] > 0);
+        f->last_root = rec->root.rec->local_root_span_id;
         break;
     default:
         break;
@@ -287,7 +330,7 @@ static void test_a_ring_that_fills_at_any_place(void **state)
     read_all(f);
     assert_int_equal(f->of_type[CLP_REC_MARK], 1);
     assert_int_equal(f->total_ns, samples * 10);
-    assert_int_equal(f->feed.waiting_ns, 0);
+    assert_int_equal(f->feed.waiting_ns[0], 0);
 }
 
 static void test_a_mark_waits_for_what_waits(void **state)
@@ -297,7 +340,7 @@ static void test_a_mark_waits_for_what_waits(void **state)
     fill_ring(f, 16);
     sample_of_body(f, 1, 1);
     sample_of_body(f, 2, 1);
-    assert_int_equal(f->feed.waiting_ns, 20);
+    assert_int_equal(f->feed.waiting_ns[0], 20);
     assert_false(clp_feed_mark(&f->feed, 9, 2));
     read_all(f);
     assert_int_equal(f->of_type[CLP_REC_MARK], 0);
@@ -317,22 +360,26 @@ static void test_a_slot_changes_hands_while_the_ring_is_full(void **state)
     sample_of_body(f, 1, 1);
     struct clp_thread next = threads[1];
     next.thread_id = 50;
-    struct clp_feed_sample s = {
-        .thread = &next, .value_ns = 3, .time_ns = 1, .count = 1, .frames = &(uint64_t){0}};
+    struct clp_feed_sample s = {.thread = &next,
+                                .kind = CLP_SAMPLE_CPU,
+                                .value_ns = 3,
+                                .time_ns = 1,
+                                .count = 1,
+                                .frames = &(uint64_t){0}};
     uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, 1, 1);
     s.frames = &frame;
-    clp_feed_stack(&f->feed, &s);
-    assert_int_equal(f->feed.waiting_ns, 13);
+    (void)clp_feed_stack(&f->feed, &s);
+    assert_int_equal(f->feed.waiting_ns[0], 13);
     read_all(f);
     assert_true(clp_feed_mark(&f->feed, 1, 2));
     read_all(f);
     assert_int_equal(f->total_ns, 13);
     /* With room the old one's time stays with it. */
     fill_ring(f, 16);
-    clp_feed_stack(&f->feed, &s);
+    (void)clp_feed_stack(&f->feed, &s);
     read_all(f);
     next.thread_id = 51;
-    clp_feed_stack(&f->feed, &s);
+    (void)clp_feed_stack(&f->feed, &s);
     read_all(f);
     assert_int_equal(f->by_thread[51], 3);
     assert_int_equal(f->total_ns, 19);
@@ -355,6 +402,72 @@ static void test_threads_without_a_slot(void **state)
     assert_int_equal(f->last_frame, clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_SHORT_LIVED, 0));
     assert_int_equal(f->feed.counters[CLP_CTR_SHORT_LIVED_CPU_NS], 97);
     assert_int_equal(f->feed.slot_high, 0);
+}
+
+static void wall_sample_of_body(struct fixture *f, uint32_t thread, uint32_t body)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, body, 1);
+    struct clp_feed_sample s = {.thread = &threads[thread],
+                                .kind = CLP_SAMPLE_WALL,
+                                .value_ns = 10,
+                                .value2 = 203,
+                                .time_ns = 1,
+                                .count = 1,
+                                .frames = &frame};
+    (void)clp_feed_stack(&f->feed, &s);
+}
+
+/* Waits and CPU time of one thread have last stacks of their own. */
+static void test_waits_have_their_own_last_stack(void **state)
+{
+    struct fixture *f = *state;
+    const uint64_t unknown = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_UNKNOWN_WAIT, 0);
+    sample_of_body(f, 0, 1);
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, 0, 5, 1);
+    read_all(f);
+    assert_int_equal(f->last_frame, unknown); /* a stack of kind CPU is none of kind WALL */
+    assert_int_equal(f->last_flags, CLP_SAMPLE_NO_STACK);
+    /* Time on the run queue goes where the thread ran. */
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 6, 1);
+    read_all(f);
+    assert_int_equal(f->last_count, 0);
+    assert_int_equal(f->last_flags, CLP_SAMPLE_CPU_WAIT);
+    /* Nothing is known of this one. */
+    clp_feed_wait(&f->feed, &threads[1], CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 7, 1);
+    read_all(f);
+    assert_int_equal(f->last_frame, unknown);
+    wall_sample_of_body(f, 0, 2);
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, 0, 8, 1);
+    read_all(f);
+    assert_int_equal(f->last_count, 0);
+    assert_int_equal(f->last_flags, 0);
+    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_FROZEN, 0, 9, 1);
+    read_all(f);
+    assert_int_equal(f->last_frame, clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_FROZEN, 0));
+    assert_int_equal(f->feed.counters[CLP_CTR_WALL_UNKNOWN_NS], 5 + 7);
+    assert_int_equal(f->feed.counters[CLP_CTR_WALL_WAIT_NS], 6 + 10 + 8 + 9);
+    assert_int_equal(f->feed.counters[CLP_CTR_SAMPLED_CPU_NS], 10);
+}
+
+/* What found the ring full comes out as what it was: neither kind carries the other's time. */
+static void test_kinds_wait_for_room_apart(void **state)
+{
+    struct fixture *f = *state;
+    sample_of_body(f, 1, 1);
+    wall_sample_of_body(f, 1, 1);
+    fill_ring(f, 16);
+    sample_of_body(f, 1, 1);
+    wall_sample_of_body(f, 1, 2);
+    clp_feed_wait(&f->feed, &threads[1], CLP_SPECIAL_NONE, 0, 7, 1);
+    assert_int_equal(f->feed.waiting_ns[0], 10);
+    assert_int_equal(f->feed.waiting_ns[1], 17);
+    read_all(f);
+    assert_true(clp_feed_mark(&f->feed, 1, 2));
+    read_all(f);
+    assert_int_equal(f->total_ns, 20 + 27);
+    assert_int_equal(f->feed.counters[CLP_CTR_SAMPLED_CPU_NS], 20);
+    assert_int_equal(f->feed.counters[CLP_CTR_WALL_WAIT_NS], 27);
+    assert_int_equal(f->feed.waiting_ns[0] + f->feed.waiting_ns[1], 0);
 }
 
 static void test_counters_begin_where_the_reader_joined(void **state)
@@ -392,13 +505,63 @@ static void test_idset(void **state)
 
 #define WITH_FEED(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
+static void a_span_is_told_when_it_changes(void **state)
+{
+    struct fixture *f = *state;
+    struct clp_span none = {0}, no_trace = {.span_id = 9};
+    struct clp_span a = {
+        .trace_high = 1, .trace_low = 2, .span_id = 3, .local_root_span_id = 4, .endpoint = 7};
+    struct clp_span b = a;
+    b.span_id = 5;
+    for (int i = 0; i < 3; i++)
+        sample_in_span(f, 0, &a);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_SPAN], 1);
+    assert_int_equal(f->of_type[CLP_REC_ENDPOINT], 1);
+    assert_string_equal(f->last_name, "endpoint 7");
+    assert_int_equal(f->last_span.thread_id, 1);
+    assert_int_equal(f->last_span.trace_high, 1);
+    assert_int_equal(f->last_span.local_root_span_id, 4);
+    assert_int_equal(f->last_flags, CLP_SAMPLE_IN_SPAN);
+    sample_in_span(f, 0, &none);
+    sample_in_span(f, 0, &no_trace);
+    read_all(f);
+    assert_int_equal(f->last_flags, 0);
+    sample_in_span(f, 0, &b);
+    sample_in_span(f, 1, &b);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_SPAN], 3); /* once for each thread */
+    assert_int_equal(f->of_type[CLP_REC_ENDPOINT], 1);
+    assert_int_equal(f->last_span.thread_id, 2);
+    assert_int_equal(f->feed.counters[CLP_CTR_SPANS], 3);
+}
+
+static void an_endpoint_comes_before_its_root(void **state)
+{
+    struct fixture *f = *state;
+    struct clp_span forgotten = {.trace_low = 2, .span_id = 3, .endpoint = 60};
+    clp_feed_root(&f->feed, 4, 8);
+    clp_feed_root(&f->feed, 6, 60); /* nobody knows that name any more */
+    sample_in_span(f, 0, &forgotten);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_ROOT], 1);
+    assert_int_equal(f->last_root, 4);
+    assert_int_equal(f->last_endpoint, 8);
+    assert_int_equal(f->last_span.endpoint, 0);
+    assert_int_equal(f->last_span.span_id, 3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FEED(test_each_definition_once),
+        WITH_FEED(a_span_is_told_when_it_changes),
+        WITH_FEED(an_endpoint_comes_before_its_root),
         WITH_FEED(test_code_without_a_definition_is_unknown),
         WITH_FEED(test_a_new_name_is_told),
         WITH_FEED(test_time_for_the_last_stack),
+        WITH_FEED(test_waits_have_their_own_last_stack),
+        WITH_FEED(test_kinds_wait_for_room_apart),
         WITH_FEED(test_a_ring_that_fills_at_any_place),
         WITH_FEED(test_a_mark_waits_for_what_waits),
         WITH_FEED(test_a_slot_changes_hands_while_the_ring_is_full),

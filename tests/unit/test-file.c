@@ -86,6 +86,34 @@ static void writes_whole_and_replaces(void **state)
     assert_int_equal(entries(), 2);
 }
 
+static void devices_and_links_stay_what_they_are(void **state)
+{
+    (void)state;
+    char path[128], got[8] = "";
+    struct stat st;
+    assert_int_equal(clp_file_write("/dev/null", "x", 1, 0600), 0);
+    assert_int_equal(stat("/dev/null", &st), 0);
+    assert_true(S_ISCHR(st.st_mode));
+    assert_int_equal(clp_file_write("/dev/full", "x", 1, 0600), -ENOSPC);
+
+    assert_int_equal(mkfifoat(dir_fd, "fifo", 0600), 0);
+    int reader = openat(dir_fd, "fifo", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    snprintf(path, sizeof(path), "%s/fifo", dir);
+    assert_int_equal(clp_file_write(path, "flow", 4, 0600), 0);
+    assert_int_equal(read(reader, got, sizeof(got)), 4);
+    assert_string_equal(got, "flow");
+    (void)close(reader);
+
+    assert_int_equal(clp_file_write_at(dir_fd, "f", "old", 3, 0600), 0);
+    assert_int_equal(symlinkat("f", dir_fd, "link"), 0);
+    snprintf(path, sizeof(path), "%s/link", dir);
+    assert_int_equal(clp_file_write(path, "new", 3, 0600), 0);
+    assert_contents("f", "new");
+    assert_int_equal(fstatat(dir_fd, "link", &st, AT_SYMLINK_NOFOLLOW), 0);
+    assert_true(S_ISLNK(st.st_mode));
+    assert_int_equal(clp_file_write(dir, "x", 1, 0600), -EISDIR);
+}
+
 static void a_failed_write_leaves_nothing(void **state)
 {
     (void)state;
@@ -227,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_DIR(writes_whole_and_replaces),
+        IN_DIR(devices_and_links_stay_what_they_are),
         IN_DIR(a_failed_write_leaves_nothing),
         IN_DIR(reads_only_regular_files_and_only_so_much),
         IN_DIR(reads_proc_whose_files_have_no_size),

@@ -74,6 +74,102 @@ static void attach_at_its_ceilings_fits(void **state)
     assert_int_equal(req.len, 20 + 4 + 16 + 4 + 2 * sizeof(path) + 4 + sizeof(data));
 }
 
+/* ---- sessions ---- */
+
+static const uint32_t ids[] = {80, 303};
+static const struct clp_ipc_provider provider = {.name = "Ab",
+                                                 .keywords = 0x8000,
+                                                 .level = 2,
+                                                 .arguments = "k=v",
+                                                 .event_ids = ids,
+                                                 .event_id_count = 2};
+
+static struct clp_ipc_collect one_provider(void)
+{
+    return (struct clp_ipc_collect){.buffer_mb = 16,
+                                    .rundown_keywords = 0x30,
+                                    .stacks = true,
+                                    .providers = &provider,
+                                    .provider_count = 1};
+}
+
+#define PROVIDER_BYTES                                                                             \
+    "\x01\0\0\0"                                                                                   \
+    "\0\x80\0\0\0\0\0\0"                                                                           \
+    "\x02\0\0\0"                                                                                   \
+    "\x03\0\0\0A\0b\0\0\0"                                                                         \
+    "\x04\0\0\0k\0=\0v\0\0\0"
+
+/* Each runtime gets the layout that it knows: anything else may end .NET 8 and 9. */
+static void collect_bytes_by_version(void **state)
+{
+    static const char v8[] = "DOTNET_IPC_V1\0\x43\0\x02\x03\0\0"
+                             "\x10\0\0\0\x01\0\0\0\x01" PROVIDER_BYTES;
+    static const char v9[] = "DOTNET_IPC_V1\0\x4b\0\x02\x05\0\0"
+                             "\x10\0\0\0\x01\0\0\0\x30\0\0\0\0\0\0\0\x01" PROVIDER_BYTES;
+    static const char v10[] = "DOTNET_IPC_V1\0\x5c\0\x02\x06\0\0"
+                              "\0\0\0\0\x10\0\0\0\x01\0\0\0\x30\0\0\0\0\0\0\0\x01" PROVIDER_BYTES
+                              "\x01\x02\0\0\0\x50\0\0\0\x2f\x01\0\0";
+    struct clp_ipc_collect c = one_provider();
+    (void)state;
+    assert_int_equal(clp_ipc_encode_collect(&req, 8, &c), 0);
+    assert_int_equal(req.len, sizeof(v8) - 1);
+    assert_memory_equal(req.bytes, v8, req.len);
+    assert_int_equal(clp_ipc_encode_collect(&req, 9, &c), 0);
+    assert_int_equal(req.len, sizeof(v9) - 1);
+    assert_memory_equal(req.bytes, v9, req.len);
+    assert_int_equal(clp_ipc_encode_collect(&req, 10, &c), 0);
+    assert_int_equal(req.len, sizeof(v10) - 1);
+    assert_memory_equal(req.bytes, v10, req.len);
+    assert_int_equal(clp_ipc_encode_collect(&req, 11, &c), 0);
+    assert_memory_equal(req.bytes, v10, req.len);
+}
+
+static void collect_refuses_what_would_harm(void **state)
+{
+    struct clp_ipc_collect c = one_provider();
+    struct clp_ipc_provider bad = provider, many[20];
+    static char longer[4000];
+    (void)state;
+    assert_int_equal(clp_ipc_encode_collect(&req, 7, &c), -EINVAL);
+    c.buffer_mb = 0; /* ends .NET 8 and 9 */
+    assert_int_equal(clp_ipc_encode_collect(&req, 8, &c), -EINVAL);
+    assert_int_equal(req.len, 0);
+    c = one_provider();
+    c.provider_count = 0;
+    assert_int_equal(clp_ipc_encode_collect(&req, 8, &c), -EINVAL);
+    c = one_provider();
+    c.providers = &bad;
+    bad.level = 6;
+    assert_int_equal(clp_ipc_encode_collect(&req, 10, &c), -EINVAL);
+    bad = provider;
+    bad.name = "";
+    assert_int_equal(clp_ipc_encode_collect(&req, 10, &c), -EINVAL);
+    bad.name = "\xff";
+    assert_int_equal(clp_ipc_encode_collect(&req, 10, &c), -EINVAL);
+    assert_int_equal(req.len, 0);
+    memset(longer, 'x', sizeof(longer) - 1);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(many); i++) {
+        many[i] = provider;
+        many[i].arguments = longer;
+    }
+    c.providers = many;
+    c.provider_count = CLP_ARRAY_LEN(many);
+    assert_int_equal(clp_ipc_encode_collect(&req, 10, &c), -EMSGSIZE);
+    c.provider_count = CLP_IPC_PROVIDERS_MAX + 1;
+    assert_int_equal(clp_ipc_encode_collect(&req, 10, &c), -EMSGSIZE);
+    assert_int_equal(req.len, 0);
+}
+
+static void stop_bytes(void **state)
+{
+    (void)state;
+    clp_ipc_encode_stop(&req, 0x1122334455667788);
+    assert_int_equal(req.len, 28);
+    assert_memory_equal(req.bytes,
+                        "DOTNET_IPC_V1\0\x1c\0\x02\x01\0\0\x88\x77\x66\x55\x44\x33\x22\x11", 28);
+}
+
 /* ---- replies ---- */
 
 static uint8_t msg[4096];
@@ -219,6 +315,9 @@ int main(void)
         cmocka_unit_test(attach_bytes),
         cmocka_unit_test(attach_refuses_what_would_be_empty_or_wrong),
         cmocka_unit_test(attach_at_its_ceilings_fits),
+        cmocka_unit_test(collect_bytes_by_version),
+        cmocka_unit_test(collect_refuses_what_would_harm),
+        cmocka_unit_test(stop_bytes),
         cmocka_unit_test(process_info_3),
         cmocka_unit_test(process_info_cut_anywhere_is_refused),
         cmocka_unit_test(long_text_is_cut_clean),

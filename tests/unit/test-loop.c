@@ -2,6 +2,7 @@
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/loop.h"
 #include "wire/memory.h"
+#include "wire/message.h"
 
 #include "tests/unit/capture-harness.h"
 #include "tests/unit/clp-cmocka.h"
@@ -16,6 +17,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +38,9 @@ struct worker {
 static struct loop_reader readers[5];
 static struct worker workers[4];
 
+static _Atomic bool lost_count;
+static _Atomic uint32_t sights_lost;
+
 /* What the runtime's enumeration does: tells of the threads that are there. */
 static void on_enumerate(void)
 {
@@ -50,8 +55,23 @@ static void on_request_detach(void)
     detach_requests++;
 }
 
-static const struct clp_loop_runtime runtime = {
-    .enumerate = on_enumerate, .request_detach = on_request_detach, .major = 10, .patch = 12};
+static bool on_has_lost_count(void)
+{
+    return lost_count;
+}
+
+static void on_lost_sight(void)
+{
+    sights_lost++;
+}
+
+static const struct clp_loop_runtime runtime = {.enumerate = on_enumerate,
+                                                .request_detach = on_request_detach,
+                                                .has_lost_count = on_has_lost_count,
+                                                .lost_sight = on_lost_sight,
+                                                .major = 10,
+                                                .patch = 12,
+                                                .attaching = true};
 
 /* In the test itself, not in a fixture: cmocka sets its own SIGSEGV action around each of them. */
 static void start_loop(void)
@@ -251,7 +271,7 @@ static void test_two_readers_get_the_same(void **state)
     assert_true(loop_reader_by_tid(a, workers[0].tid)->total_ns >
                 loop_reader_by_tid(b, workers[0].tid)->total_ns);
     loop_reader_bye(b, 0);
-    loop_reader_pump_for(a, 100 * CLP_NSEC_PER_MSEC);
+    loop_reader_pump_for(a, 500 * CLP_NSEC_PER_MSEC); /* a quiet loop's longest wait, and more */
     assert_int_equal(clp_reader_counter(a->reader, CLP_CTR_INTERVAL_NS), 20 * CLP_NSEC_PER_MSEC);
     stop_worker(&workers[0]);
     loop_reader_close(b);
@@ -299,17 +319,25 @@ static uint64_t switches(int32_t tid)
     return strtoull(at + 26, NULL, 10);
 }
 
+/* In its futex without a time-out: nothing but a reader wakes it. */
+static bool sleeps_for_good(int32_t tid)
+{
+    char path[64], line[256] = "";
+    unsigned long long nr = 0, timeout = 1;
+    snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", tid);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    bool got = fgets(line, sizeof(line), f) != NULL;
+    fclose(f);
+    return got && sscanf(line, "%llu %*s %*s %*s %llx", &nr, &timeout) == 2 && nr == SYS_futex &&
+           timeout == 0;
+}
+
 static void wait_until_idle(int32_t tid)
 {
-    uint64_t before = switches(tid);
-    for (int i = 0; i < 100; i++) {
-        usleep(60000);
-        uint64_t now = switches(tid);
-        if (now == before)
-            return;
-        before = now;
-    }
-    fail_msg("the loop does not come to rest");
+    for (int i = 0; i < 5000 && !sleeps_for_good(tid); i++)
+        usleep(1000);
+    assert_true(sleeps_for_good(tid));
 }
 
 static void test_last_reader_killed_means_idle(void **state)
@@ -407,6 +435,58 @@ static void test_bye_of_the_last_may_ask_for_detach(void **state)
     assert_int_equal(detach_requests, 1);
     loop_reader_close(&readers[0]);
     loop_reader_close(&readers[1]);
+}
+
+static void expect_recount(struct loop_reader *r)
+{
+    struct clp_msg m;
+    assert_int_equal(loop_reader_receive(r, &m, sizeof(m), 2000), sizeof(m));
+    assert_int_equal(clp_msg_check(&m, sizeof(m)), CLP_MSG_RECOUNT);
+}
+
+static void test_a_runtime_that_has_lost_count_is_put_right(void **state)
+{
+    struct loop_reader *r = &readers[0];
+    (void)state;
+    start_loop();
+    start_worker(&workers[0]);
+    loop_reader_open(r, RING, CPU, INTERVAL);
+    assert_int_equal(enumerated, 1);
+    lost_count = true;
+    expect_recount(r);
+    expect_recount(r); /* until it helps */
+    assert_true(sights_lost >= 1);
+    assert_int_equal(enumerated, 1);
+    lost_count = false;
+    clp_loop_runtime_ready();
+    for (int i = 0; i < 1000 && enumerated < 2; i++)
+        usleep(1000);
+    assert_int_equal(enumerated, 2); /* what came and went meanwhile */
+    loop_reader_flush(r, 1);         /* nothing was lost */
+    stop_worker(&workers[0]);
+    loop_reader_close(r);
+}
+
+/* The count is wrong from the beginning: the reader waits, and is asked for help meanwhile. */
+static void test_a_reader_that_was_never_counted_waits(void **state)
+{
+    struct loop_reader *r = &readers[0];
+    (void)state;
+    lost_count = true;
+    enumerated = 0;
+    harness_fake_runtime(true);
+    assert_int_equal(clp_loop_start(&runtime), 0);
+    loop_reader_announce(r);
+    assert_true(loop_reader_accept(r, 10000));
+    assert_int_equal(clp_wire_memory_create(RING, &r->memfd, &r->mapping), 0);
+    r->ring_bytes = RING;
+    assert_int_equal(clp_reader_new(r->mapping, RING, &r->reader), 0);
+    assert_int_equal(loop_reader_welcome(r, r->attach.reader_nonce, r->memfd, CPU, INTERVAL), 0);
+    expect_recount(r);
+    assert_int_equal(enumerated, 0);
+    lost_count = false; /* whoever did it: the runtime's own word need not come */
+    loop_reader_wait_active(r);
+    loop_reader_close(r);
 }
 
 static void test_a_fifth_reader_is_told(void **state)
@@ -617,12 +697,29 @@ static void join_and_leave(void)
     wait_until_idle(loop_tid());
 }
 
+/* The first sample from an image builds its unwind table, which is kept. */
+static void sample_for(struct worker *w, uint64_t ns)
+{
+    struct loop_reader *r = &readers[0];
+    loop_reader_open(r, RING, CPU, INTERVAL);
+    uint64_t got = 0;
+    for (int i = 0; i < 500 && got < ns; i++) {
+        loop_reader_pump_for(r, 10 * CLP_NSEC_PER_MSEC);
+        const struct loop_reader_thread *t = loop_reader_by_tid(r, w->tid);
+        got = t ? t->stack_ns : 0;
+    }
+    assert_true(got >= ns);
+    loop_reader_bye(r, 0);
+    loop_reader_close(r);
+}
+
 static void test_fifty_readers_come_and_go(void **state)
 {
     struct footprint second = {0};
     (void)state;
     start_loop();
     start_worker(&workers[0]);
+    sample_for(&workers[0], 100 * CLP_NSEC_PER_MSEC);
     for (int i = 0; i < 50; i++) {
         join_and_leave();
         if (i == 1)
@@ -749,6 +846,8 @@ int main(int argc, char **argv)
         WITH_LOOP(test_shutdown_says_its_last_words),
 #endif
         WITH_LOOP(test_bye_of_the_last_may_ask_for_detach),
+        WITH_LOOP(test_a_runtime_that_has_lost_count_is_put_right),
+        WITH_LOOP(test_a_reader_that_was_never_counted_waits),
         WITH_LOOP(test_a_fifth_reader_is_told),
         WITH_LOOP(test_memory_that_does_not_pass),
         WITH_LOOP(test_wrong_nonce),

@@ -104,6 +104,20 @@ static void event(uint16_t kind, double value, double value2, uint64_t number, c
     clp_build_record(build, &r);
 }
 
+static void wait_for(uint32_t thread_id, int64_t value, uint16_t flags, int call, uint16_t count,
+                     const uint64_t *frames)
+{
+    struct clp_rec_sample rec = {.rec = {.count = count},
+                                 .value = value,
+                                 .value2 = call + 1,
+                                 .thread_id = thread_id,
+                                 .kind = CLP_SAMPLE_WALL,
+                                 .flags = flags};
+    struct clp_reader_record r = {.type = CLP_REC_SAMPLE,
+                                  .sample = {.rec = &rec, .frames = frames}};
+    clp_build_record(build, &r);
+}
+
 #define M(body_id, offset) clp_frame_make(CLP_FRAME_MANAGED, (body_id), (offset))
 #define FRAMES(...)                                                                                \
     CLP_ARRAY_LEN(((const uint64_t[]){__VA_ARGS__})), (const uint64_t[])                           \
@@ -240,7 +254,7 @@ static void numbers_of_events_are_labels(void **state)
     assert_null(strstr(describe(p, 1), "lock_owner"));
     assert_non_null(strstr(describe(p, 2), " gc_generation=0"));
     assert_non_null(strstr(describe(p, 2), " gc_reason=induced"));
-    assert_true(p->values[3 * 4 + 2] == 1 && p->values[3 * 4 + 3] == 900);
+    values_at(p, 2, 1, 900); /* types in the order of a profile: the last of the table first */
     clp_profile_free(p);
 }
 
@@ -433,6 +447,221 @@ static void memory_may_fail_anywhere(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
+static void span(uint32_t thread_id, uint64_t id, uint64_t root, uint32_t endpoint)
+{
+    struct clp_rec_span rec = {.thread_id = thread_id,
+                               .endpoint = endpoint,
+                               .trace_high = 0xab,
+                               .trace_low = 0xcd,
+                               .span_id = id,
+                               .local_root_span_id = root};
+    struct clp_reader_record r = {.type = CLP_REC_SPAN, .span = {.rec = &rec}};
+    clp_build_record(build, &r);
+}
+
+static void endpoint(uint32_t number, const char *name)
+{
+    struct clp_rec_endpoint rec = {.endpoint = number};
+    struct clp_reader_record r = {.type = CLP_REC_ENDPOINT,
+                                  .endpoint = {.rec = &rec, .name = name}};
+    clp_build_record(build, &r);
+}
+
+static void root_ends(uint64_t root, uint32_t number)
+{
+    struct clp_rec_root rec = {.local_root_span_id = root, .endpoint = number};
+    struct clp_reader_record r = {.type = CLP_REC_ROOT, .root = {.rec = &rec}};
+    clp_build_record(build, &r);
+}
+
+#define TRACE "trace_id=00000000000000ab00000000000000cd"
+
+static void samples_tell_their_span(void **state)
+{
+    (void)state;
+    define_app();
+    span(1, 0x12, 0x34, 0);
+    sample(1, 10, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    sample(1, 1, 0, 0, NULL); /* the rest of the clock goes where the stack went */
+    sample(1, 20, 0, FRAMES(M(1, 1)));
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 2);
+    assert_string_equal(describe(p, 0), "11 App.Program.Main local_root_span_id=0000000000000034 "
+                                        "span_id=0000000000000012 thread_id=70 "
+                                        "thread_name=worker " TRACE);
+    assert_string_equal(describe(p, 1), "20 App.Program.Main thread_id=70 thread_name=worker");
+    clp_profile_free(p);
+}
+
+static void an_endpoint_that_comes_late_is_told(void **state)
+{
+    (void)state;
+    define_app();
+    endpoint(2, "HttpRequestIn");
+    span(1, 0x12, 0x34, 2);
+    sample(1, 10, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    span(1, 0x15, 0x56, 2);
+    sample(1, 20, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    endpoint(3, "GET /orders/{id}");
+    root_ends(0x34, 3);
+    span(1, 0x13, 0x34, 2); /* what was known before does not come back */
+    struct clp_profile *p = finish();
+    assert_string_equal(describe(p, 0), "10 App.Program.Main endpoint=GET /orders/{id} "
+                                        "local_root_span_id=0000000000000034 "
+                                        "span_id=0000000000000012 thread_id=70 "
+                                        "thread_name=worker " TRACE);
+    assert_non_null(strstr(describe(p, 1), "endpoint=HttpRequestIn"));
+    clp_profile_free(p);
+    sample(1, 30, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    p = finish(); /* the root ended in the window before */
+    assert_null(strstr(describe(p, 0), "endpoint"));
+    clp_profile_free(p);
+}
+
+static void endpoints_of_a_window_are_bounded(void **state)
+{
+    (void)state;
+    char name[32];
+    uint32_t others = 0;
+    define_app();
+    for (uint32_t i = 0; i < CLP_SPAN_ENDPOINTS_WINDOW + 20; i++) {
+        snprintf(name, sizeof(name), "/users/%u", i);
+        endpoint(2 + i, name);
+        span(1, 1 + i, 1 + i, 2 + i);
+        sample(1, 1, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    }
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), CLP_SPAN_ENDPOINTS_WINDOW + 20);
+    for (uint32_t i = 0; i < clp_profile_sample_count(p); i++)
+        others += strstr(describe(p, i), "endpoint=[other]") != NULL;
+    assert_int_equal(others, 20);
+    clp_profile_free(p);
+}
+
+static void span_labels_can_be_fewer(void **state)
+{
+    (void)state;
+    static const char *const expected[] = {
+        [CLP_SPANS_ROOTS] = "30 App.Program.Main endpoint=e local_root_span_id=0000000000000034 "
+                            "thread_id=70 thread_name=worker " TRACE,
+        [CLP_SPANS_OFF] = "30 App.Program.Main thread_id=70 thread_name=worker",
+    };
+    for (enum clp_span_mode mode = CLP_SPANS_ROOTS; mode <= CLP_SPANS_OFF; mode++) {
+        struct clp_build_config c = {
+            .symbols = symbols, .root_fd = -1, .cpu_interval_ns = 1, .spans = mode};
+        build = clp_build_free(build);
+        assert_int_equal(clp_build_new(&c, &build), 0);
+        define_app();
+        endpoint(2, "e");
+        for (uint64_t id = 1; id <= 2; id++) {
+            span(1, id, 0x34, 2);
+            sample(1, (int64_t)(10 * id), CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+        }
+        struct clp_profile *p = finish();
+        assert_int_equal(clp_profile_sample_count(p), 1);
+        assert_string_equal(describe(p, 0), expected[mode]);
+        clp_profile_free(p);
+    }
+}
+
+/* ---- wall ---- */
+
+static void renew(uint32_t types, bool leave_out_idle)
+{
+    struct clp_build_config c = {.root_fd = -1,
+                                 .pid = getpid(),
+                                 .ns_pid = getpid(),
+                                 .cpu_interval_ns = 10000000,
+                                 .types = types,
+                                 .leave_out_idle = leave_out_idle,
+                                 .symbols = symbols};
+    build = clp_build_free(build);
+    assert_int_equal(clp_build_new(&c, &build), 0);
+    image(1, CLP_IMAGE_MANAGED, "/app/app.dll");
+    method(1, "App.Work", "Run");
+    body(1, 1);
+    method(2, "System.Threading.Thread", "Sleep");
+    body(2, 2);
+    method(3, "System.Threading.LowLevelLifoSemaphore", "WaitForSignal");
+    body(3, 3);
+    thread(7, 70, CLP_THREAD_MANAGED, "w");
+}
+
+/* Wall and CPU of one sample, in the order of the profile's types. */
+static void expect_values(const struct clp_profile *p, uint32_t index, double wall, double cpu)
+{
+    assert_int_equal(p->value_count, 2);
+    assert_true(p->values[2 * (index + 1)] == wall);
+    assert_true(p->values[2 * (index + 1) + 1] == cpu);
+}
+
+static void labels_are(const struct clp_profile *p, uint32_t index, const char *want)
+{
+    char buf[512] = "";
+    add_labels(buf, p, clp_model_sample(p, index + 1)->labels);
+    assert_string_equal(buf, want);
+}
+
+static void running_is_a_part_of_living(void **state)
+{
+    (void)state;
+    renew(1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL, false);
+    sample(7, 30, 0, FRAMES(M(1, 0)));
+    wait_for(7, 50, 0, 202, FRAMES(M(2, 0), M(1, 0)));
+    wait_for(7, 5, 0, -1, 0, NULL);                   /* goes on: the same stack and word */
+    wait_for(7, 4, CLP_SAMPLE_CPU_WAIT, -1, 0, NULL); /* where it ran */
+    sample(7, 1, 0, 0, NULL);                         /* not where it waited */
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 3);
+    expect_values(p, 0, 31, 31);
+    labels_are(p, 0, " thread_id=70 thread_name=w");
+    expect_values(p, 1, 55, 0);
+    labels_are(p, 1, " thread_id=70 thread_name=w wait=sleep");
+    expect_values(p, 2, 4, 0);
+    labels_are(p, 2, " thread_id=70 thread_name=w wait=cpu-wait");
+    assert_int_equal(clp_model_sample(p, 3)->stack, clp_model_sample(p, 1)->stack);
+    clp_profile_free(p);
+    /* A wait that lasts into the next window. */
+    wait_for(7, 9, 0, -1, 0, NULL);
+    p = finish();
+    expect_values(p, 0, 9, 0);
+    labels_are(p, 0, " thread_id=70 thread_name=w wait=sleep");
+    clp_profile_free(p);
+}
+
+static void idle_can_be_left_out(void **state)
+{
+    (void)state;
+    renew(1u << CLP_TYPE_WALL, true);
+    wait_for(7, 50, 0, 202, FRAMES(M(3, 0)));
+    wait_for(7, 6, 0, -1, 0, NULL);
+    wait_for(7, 7, 0, 202, FRAMES(M(2, 0), M(1, 0)));
+    struct clp_profile *p = finish();
+    assert_int_equal(p->value_count, 1);
+    assert_int_equal(clp_profile_sample_count(p), 1);
+    assert_true(clp_profile_total(p, 0) == 7);
+    bool said = false;
+    for (uint32_t i = 0; i < p->comment_count; i++)
+        said |= strcmp(p->comments[i], "agent_idle_left_out=56 nanoseconds") == 0;
+    assert_true(said);
+    clp_profile_free(p);
+}
+
+static void waits_of_unknown_threads(void **state)
+{
+    (void)state;
+    renew(1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL, false);
+    wait_for(99, 5, 0, 202, 0, NULL);
+    wait_for(7, 6, CLP_SAMPLE_CPU_WAIT, -1, 0, NULL);
+    wait_for(7, 7, CLP_SAMPLE_NO_STACK, -1,
+             FRAMES(clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_FROZEN, 0)));
+    struct clp_profile *p = finish();
+    assert_true(clp_profile_total(p, 0) == 18);
+    assert_true(clp_profile_total(p, 1) == 0);
+    labels_are(p, 2, " thread_id=70 thread_name=w");
+    clp_profile_free(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,7 +675,14 @@ int main(void)
         T(an_image_without_a_file_still_has_a_name),
         T(mappings_begin_with_the_program),
         T(comments_tell_totals_and_losses_of_the_window),
+        T(samples_tell_their_span),
+        T(an_endpoint_that_comes_late_is_told),
+        T(endpoints_of_a_window_are_bounded),
+        T(span_labels_can_be_fewer),
         T(a_renamed_thread_has_its_new_name),
+        T(running_is_a_part_of_living),
+        T(idle_can_be_left_out),
+        T(waits_of_unknown_threads),
         T(ceilings_hold),
         T(memory_may_fail_anywhere),
     };

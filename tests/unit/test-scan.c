@@ -122,12 +122,13 @@ static void become_self(void)
 static int found_count;
 static int32_t hold_pid;
 static uint64_t hold_until;
+static enum clp_dotnet_state found_state;
 
 static void found(void *context, struct clp_dotnet *d)
 {
     (void)context;
     found_count++;
-    assert_int_equal(d->state, CLP_DOTNET_READY);
+    found_state = d->state;
     hold_pid = d->pid;
     if (hold_until)
         clp_scan_hold(scan, d->pid, hold_until);
@@ -157,8 +158,10 @@ static void a_target_is_found_and_held(void **state)
     close(p.fd);
 }
 
-/* A process without a port is looked at after 1, 2, 4 ... 30 s: one that becomes a target meanwhile
- * is found then. */
+#define MS CLP_NSEC_PER_MSEC
+
+/* A process without a port is looked at after 250, 500 ms ... 30 s: one that becomes a target
+ * meanwhile is found then. */
 static void others_are_looked_at_more_rarely(void **state)
 {
     (void)state;
@@ -166,13 +169,69 @@ static void others_are_looked_at_more_rarely(void **state)
     add_process("S");
     become_self();
     hold_until = UINT64_MAX;
-    assert_int_equal(round_at(10 * SECOND), 0); /* next look at 11 */
-    assert_int_equal(round_at(11 * SECOND), 0); /* next look at 13 */
+    assert_int_equal(round_at(10 * SECOND), 0);
+    assert_int_equal(round_at(10 * SECOND + 250 * MS), 0); /* next look 500 ms later */
     start_port(&p, 1);
-    assert_int_equal(round_at(12 * SECOND), 0);
-    assert_int_equal(round_at(13 * SECOND), 1);
+    assert_int_equal(round_at(10 * SECOND + 749 * MS), 0);
+    assert_int_equal(round_at(10 * SECOND + 750 * MS), 1);
+    assert_int_equal(found_state, CLP_DOTNET_READY);
     pthread_join(p.thread, NULL);
     close(p.fd);
+}
+
+static void set_name(const char *name)
+{
+    char file[64];
+    snprintf(file, sizeof(file), "%d/comm", getpid());
+    write_file(file, name);
+}
+
+/* A shell that waits for a data base and then becomes the application. */
+static void another_program_is_looked_at_at_once(void **state)
+{
+    (void)state;
+    struct port p;
+    add_process("S");
+    become_self();
+    set_name("sh\n");
+    hold_until = UINT64_MAX;
+    for (uint64_t t = 10; t < 100; t += 2) /* looked at every 30 s by now */
+        assert_int_equal(round_at(t * SECOND), 0);
+    start_port(&p, 1);
+    assert_int_equal(round_at(101 * SECOND), 0);
+    set_name("app\n");
+    assert_int_equal(round_at(102 * SECOND), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+static void a_hurry_looks_at_all_that_is_not_held(void **state)
+{
+    (void)state;
+    struct port p;
+    add_process("S");
+    become_self();
+    hold_until = 500 * SECOND;
+    for (uint64_t t = 10; t < 100; t += 2)
+        assert_int_equal(round_at(t * SECOND), 0);
+    start_port(&p, 2);
+    clp_scan_hurry(scan);
+    assert_int_equal(round_at(100 * SECOND), 1);
+    clp_scan_hurry(scan);
+    assert_int_equal(round_at(101 * SECOND), 0); /* held */
+    clp_scan_release(scan);
+    assert_int_equal(round_at(102 * SECOND), 1); /* new settings */
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+static void rounds_cost_a_hundredth(void **state)
+{
+    (void)state;
+    assert_int_equal(clp_scan_pause_ns(0), CLP_SCAN_EVERY_NS);
+    assert_int_equal(clp_scan_pause_ns(2 * MS), CLP_SCAN_EVERY_NS);
+    assert_int_equal(clp_scan_pause_ns(5 * MS), 500 * MS);
+    assert_int_equal(clp_scan_pause_ns(50 * MS), SECOND); /* new ones within a second */
 }
 
 static void a_pid_that_was_gone_is_new(void **state)
@@ -207,7 +266,9 @@ static void stopped_ones_are_not_asked(void **state)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
     assert_int_equal(listen(fd, 1), 0);
-    assert_int_equal(round_at(10 * SECOND), 0);
+    hold_until = 0;
+    assert_int_equal(round_at(10 * SECOND), 1); /* told, but as it is */
+    assert_int_equal(found_state, CLP_DOTNET_PORT);
     assert_int_equal(accept(fd, NULL, NULL), -1); /* nobody came */
     close(fd);
 }
@@ -219,6 +280,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(a_target_is_found_and_held),
         T(others_are_looked_at_more_rarely),
+        T(another_program_is_looked_at_at_once),
+        T(a_hurry_looks_at_all_that_is_not_held),
+        T(rounds_cost_a_hundredth),
         T(a_pid_that_was_gone_is_new),
         T(stopped_ones_are_not_asked),
     };

@@ -163,17 +163,21 @@ static void check_name(uint64_t clr, const uint16_t *units, size_t n, const char
 static void names_are_whole_characters(void **state)
 {
     (void)state;
-    uint16_t letters[300];
-    char want[128];
-    for (int i = 0; i < 300; i++)
+    uint16_t letters[400];
+    char want[CLP_THREAD_NAME_BYTES] = "";
+    for (int i = 0; i < 400; i++)
         letters[i] = 'a';
-    memset(want, 'a', 127);
-    want[127] = '\0';
-    check_name(0x21, letters, 300, want);
+    memset(want, 'a', 300);
+    check_name(0x21, letters, 300, want); /* whole */
+    memset(want, 'a', sizeof(want) - 1);
+    check_name(0x24, letters, 400, want);
 
-    for (int i = 0; i < 300; i++)
-        letters[i] = 0x20ac; /* three bytes each: 42 of them fit into 127 */
-    check_name(0x22, letters, 300, "€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€€");
+    memset(want, 0, sizeof(want));
+    for (int i = 0; i < 400; i++)
+        letters[i] = 0x20ac; /* three bytes each: 106 of them fit into 319 */
+    for (int i = 0; i < 106; i++)
+        memcpy(want + 3 * i, "\xe2\x82\xac", 3);
+    check_name(0x22, letters, 400, want);
 
     const uint16_t emoji[] = {'w', 0xd83d, 0xde00, 0xd800, 'x'}; /* the last surrogate is alone */
     check_name(0x23, emoji, 5, "w\xf0\x9f\x98\x80\xef\xbf\xbdx");

@@ -55,6 +55,32 @@ static void inlined_lines_and_equal_names(void **state)
     clp_profile_free(p);
 }
 
+static void idle_threads_are_left_out(void **state)
+{
+    (void)state;
+    struct clp_profile *p = cpu_profile(NULL);
+    struct clp_top t;
+    struct clp_profile_label wait = {.key = "wait", .str = "idle"};
+    uint32_t idle = clp_profile_labels(p, &wait, 1);
+    wait.str = "lock";
+    uint32_t lock = clp_profile_labels(p, &wait, 1);
+    clp_profile_add(p, stack_of(p, "Wait;Worker"), idle, (double[]){900});
+    clp_profile_add(p, stack_of(p, "Wait;Main"), lock, (double[]){40});
+    add_cpu(p, "Work;Main", 10);
+    assert_int_equal(clp_top_make(p, 0, &t), 0);
+    assert_int_equal(t.count, 3);
+    assert_row(&t, 0, "Wait", 40, 40);
+    assert_int_equal(t.total, 50);
+    assert_int_equal(t.idle, 900);
+    clp_top_done(&t);
+    assert_int_equal(clp_top_make_all(p, 0, &t), 0);
+    assert_row(&t, 0, "Wait", 940, 940);
+    assert_int_equal(t.total, 950);
+    assert_int_equal(t.idle, 0);
+    clp_top_done(&t);
+    clp_profile_free(p);
+}
+
 static void prints_readable_units(void **state)
 {
     (void)state;
@@ -112,6 +138,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(flat_is_the_leaf_and_cum_counts_once),
         cmocka_unit_test(inlined_lines_and_equal_names),
+        cmocka_unit_test(idle_threads_are_left_out),
         cmocka_unit_test(prints_readable_units),
         cmocka_unit_test(an_empty_profile_has_an_empty_table),
     };

@@ -407,9 +407,20 @@ static void test_malformed_records_are_refused(void **state)
         {"thread name", 64, {REC(24, CLP_REC_THREAD, 0), 1, 1 | 1ull << 32}},
         {"sample count", 64, {REC(40, CLP_REC_SAMPLE, 1), 0, 1, 0, 1 | 1ull << 32}},
         {"sample thread 0", 64, {REC(40, CLP_REC_SAMPLE, 0), 0, 1, 0, 1ull << 32}},
-        {"sample kind", 64, {REC(40, CLP_REC_SAMPLE, 0), 0, 1, 0, 1 | 2ull << 32}},
+        {"sample kind", 64, {REC(40, CLP_REC_SAMPLE, 0), 0, 1, 0, 1 | 3ull << 32}},
         {"negative value", 64, {REC(40, CLP_REC_SAMPLE, 0), 0, UINT64_MAX, 0, 1 | 1ull << 32}},
         {"huge value", 64, {REC(40, CLP_REC_SAMPLE, 0), 0, 1ull << 60, 0, 1 | 1ull << 32}},
+        {"span too short", 64, {REC(40, CLP_REC_SPAN, 0), 1, 1, 1, 1}},
+        {"span of thread 0", 64, {REC(48, CLP_REC_SPAN, 0), 0, 1, 1, 1, 1}},
+        {"span without trace", 64, {REC(48, CLP_REC_SPAN, 0), 1, 0, 0, 1, 1}},
+        {"span id 0", 64, {REC(48, CLP_REC_SPAN, 0), 1, 1, 1, 0, 1}},
+        {"endpoint [other]", 64, {REC(24, CLP_REC_ENDPOINT, 0), 1 | 1ull << 32}},
+        {"endpoint without name", 64, {REC(24, CLP_REC_ENDPOINT, 0), 2}},
+        {"endpoint name beyond the record", 64, {REC(24, CLP_REC_ENDPOINT, 0), 2 | 9ull << 32}},
+        {"endpoint name too long", RING, {REC(512, CLP_REC_ENDPOINT, 0), 2 | 201ull << 32}},
+        {"root 0", 64, {REC(24, CLP_REC_ROOT, 0), 0, 2}},
+        {"root without endpoint", 64, {REC(24, CLP_REC_ROOT, 0), 1, 0}},
+        {"root too long", 64, {REC(32, CLP_REC_ROOT, 0), 1, 2}},
         {"frame kind 0", 64, {REC(48, CLP_REC_SAMPLE, 1), 0, 1, 0, 1 | 1ull << 32, 1}},
         {"frame kind 9", 64, {REC(48, CLP_REC_SAMPLE, 1), 0, 1, 0, 1 | 1ull << 32, 9ull << 60}},
         {"native frame without image",
@@ -683,9 +694,14 @@ static void test_attach_data_and_settings(void **state)
     d.socket_path[0] = 0;
     assert_int_equal(clp_attach_data_check(&d, sizeof(d), &out), -EINVAL);
 
-    struct clp_settings wild = {UINT32_MAX, UINT32_MAX, 1, {0}};
+    struct clp_settings wild = {.sample_kinds = UINT32_MAX,
+                                .flags = UINT32_MAX,
+                                .cpu_interval_ns = 1,
+                                .wall_budget_ppm = UINT32_MAX};
     struct clp_settings s = clp_settings_clamp(&wild);
-    assert_int_equal(s.sample_kinds, 1u << CLP_SAMPLE_CPU | CLP_SAMPLE_KINDS_EVENT);
+    assert_int_equal(s.sample_kinds,
+                     1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | CLP_SAMPLE_KINDS_EVENT);
+    assert_int_equal(s.wall_budget_ppm, CLP_WALL_BUDGET_MAX_PPM);
     assert_int_equal(s.flags, CLP_SETTINGS_NATIVE_STACKS);
     assert_int_equal(s.cpu_interval_ns, CLP_CPU_INTERVAL_MIN_NS);
     wild.cpu_interval_ns = UINT64_MAX;

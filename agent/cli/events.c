@@ -1,0 +1,152 @@
+/* clrpulse events: record, show and replay, and the live session that the first two read. */
+#include "agent/cli/events.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WAIT_MS 100
+
+int clp_command_events(const struct clp_cli *cli)
+{
+    const char *word = cli->word_count > 0 ? cli->words[0] : "";
+    if (strcmp(word, "record") == 0)
+        return clp_events_record(cli);
+    if (strcmp(word, "show") == 0)
+        return clp_events_show(cli);
+    if (strcmp(word, "replay") == 0)
+        return clp_events_replay(cli);
+    if (*word)
+        fprintf(stderr, "clrpulse: events cannot '%.40s'; it can record, show and replay\n", word);
+    else
+        fprintf(stderr, "clrpulse: events needs to be told what to do: record, show or replay; see "
+                        "`clrpulse events --help`\n");
+    return CLP_EXIT_USE;
+}
+
+/* ---- a live session ------------------------------------------------------------------------ */
+
+/* Without a journal all works, except that a kill -9 leaves a session until its next event. */
+static struct clp_journal *open_journal(void)
+{
+    char folder[256];
+    struct clp_journal *j = NULL;
+    if (clp_journal_user_folder(folder, sizeof(folder)) < 0 || clp_journal_open(folder, &j) < 0)
+        return NULL;
+    (void)!clp_journal_recover(j);
+    return j;
+}
+
+static int refused(const struct clp_live_events *l, struct clp_fault *f)
+{
+    const char *why = clp_hresult_text(l->stream.hresult);
+    if (why)
+        return clp_fault_set(f, CLP_FAULT_REFUSED, "the runtime of process %d refused: %s",
+                             l->process.pid, why);
+    return clp_fault_set(f, CLP_FAULT_REFUSED, "the runtime of process %d refused (0x%08x)",
+                         l->process.pid, l->stream.hresult);
+}
+
+static int open_stream(struct clp_live_events *l, const struct clp_spec *spec,
+                       uint64_t rundown_keywords, struct clp_fault *f)
+{
+    struct clp_stream_port port = clp_stream_port_of(&l->process);
+    struct clp_ipc_collect collect = {
+        .buffer_mb = CLP_EVENTS_BUFFER_MB,
+        .rundown_keywords = rundown_keywords,
+        .stacks = true,
+        .providers = spec->providers,
+        .provider_count = spec->count,
+    };
+    clp_stream_init(&l->stream, &port);
+    int r = clp_stream_open_now(&l->stream, &collect);
+    if (r == -EREMOTEIO)
+        return refused(l, f);
+    if (r == -EINVAL || r == -EMSGSIZE)
+        return clp_fault_set(f, r, "the list of providers is too long, or is no UTF-8");
+    if (r < 0)
+        return clp_fault_set(f, r, "cannot open a session with process %d: %s", l->process.pid,
+                             strerror(-r));
+    (void)!clp_journal_add(l->journal, l->process.pid, l->process.start_ticks, l->stream.id);
+    return 0;
+}
+
+int clp_live_open(struct clp_live_events *l, const struct clp_cli *cli, uint64_t rundown_keywords,
+                  const char *default_providers, struct clp_fault *f)
+{
+    struct clp_spec *spec = malloc(sizeof(*spec)); /* points into itself: it must not move */
+    const char *list = cli->events_providers ? cli->events_providers : default_providers;
+    *l = (struct clp_live_events){
+        .stop_fd = -1,
+        .process = {.root_fd = -1, .temp_fd = -1},
+        .stream = {.fd = -1, .call = {.fd = -1}},
+    };
+    int r = spec ? clp_spec_parse(list, spec, f) : clp_fault_set(f, -ENOMEM, "out of memory");
+    if (r == 0) {
+        l->stop_fd = clp_stop_signals();
+        r = l->stop_fd < 0 ? clp_fault_set(f, l->stop_fd, "cannot set up signals") : 0;
+    }
+    if (r == 0)
+        r = clp_find_process(cli->events_pid, l->stop_fd, &l->process, f);
+    if (r == 0) {
+        l->journal = open_journal();
+        r = open_stream(l, spec, rundown_keywords, f);
+    }
+    if (r == 0 && cli->events_duration_ns)
+        l->until_ns = clp_clock_monotonic_ns() + cli->events_duration_ns;
+    free(spec);
+    return r;
+}
+
+static int wait_ms(const struct clp_live_events *l, uint64_t now_ns)
+{
+    if (!l->until_ns || l->interrupted)
+        return WAIT_MS;
+    uint64_t left_ms = l->until_ns > now_ns ? (l->until_ns - now_ns) / CLP_NSEC_PER_MSEC + 1 : 0;
+    return (int)CLP_MIN(left_ms, (uint64_t)WAIT_MS);
+}
+
+static void look_around(struct clp_live_events *l)
+{
+    struct pollfd fds[1 + CLP_STREAM_FDS] = {
+        {.fd = l->interrupted ? -1 : l->stop_fd, .events = POLLIN}};
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    (void)poll(fds, 1 + clp_stream_fds(&l->stream, fds + 1), wait_ms(l, now_ns));
+    now_ns = clp_clock_monotonic_ns();
+    if (!l->interrupted && (fds[0].revents || (l->until_ns && now_ns >= l->until_ns))) {
+        l->interrupted = true;
+        clp_stream_stop(&l->stream, now_ns);
+    }
+    clp_stream_step(&l->stream, now_ns);
+}
+
+int64_t clp_live_read(struct clp_live_events *l, void *buf, size_t cap)
+{
+    for (;;) {
+        look_around(l);
+        int64_t n = clp_stream_read(&l->stream, buf, cap);
+        if (n != -EAGAIN)
+            return n;
+    }
+}
+
+void clp_live_done(struct clp_live_events *l)
+{
+    uint8_t rest[4096];
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    clp_stream_stop(&l->stream, now_ns);
+    while (l->stream.state == CLP_STREAM_STOPPING) { /* after an error of ours: drain */
+        look_around(l);
+        while (clp_stream_read(&l->stream, rest, sizeof(rest)) > 0)
+            ;
+    }
+    clp_stream_close(&l->stream);
+    (void)!clp_journal_remove(l->journal, l->process.pid, l->process.start_ticks, l->stream.id);
+    l->journal = clp_journal_close(l->journal);
+    if (l->process.root_fd >= 0 || l->process.temp_fd >= 0)
+        clp_dotnet_done(&l->process);
+    clp_cleanup_fd(&l->stop_fd);
+}

@@ -1,0 +1,49 @@
+/* The daemon's own state, shared by its three parts: daemon.c (life and loop), daemon_targets.c
+ * (processes and sessions), daemon_windows.c (profiles). Nobody else includes this. */
+#ifndef CLP_AGENT_DAEMON_PARTS_H
+#define CLP_AGENT_DAEMON_PARTS_H
+
+#include "agent/daemon.h"
+#include "agent/outbox.h"
+#include "agent/port.h"
+#include "agent/roster.h"
+#include "agent/scan.h"
+#include "agent/seq.h"
+#include "agent/status_socket.h"
+#include "agent/walltime.h"
+
+struct clp_daemon {
+    struct clp_daemon_options options;
+    uint64_t started_ns;
+    char *library;
+    struct clp_symbols *symbols;
+    struct clp_outbox *outbox;
+    struct clp_scan *scan;
+    struct clp_seq *seq;
+    struct clp_status_socket *status;
+    struct clp_port *port;
+    struct clp_walltime walltime;
+    struct clp_roster roster;
+    size_t targets; /* members with a target */
+    bool stopping;
+};
+
+/* ---- daemon_targets.c ---- */
+
+/* A round over /proc; new targets are begun. */
+void clp_daemon_scan(struct clp_daemon *d);
+/* Does what can be done with every session. */
+void clp_daemon_step(struct clp_daemon *d);
+/* The settings have changed: tells the libraries, leaves those that are not wanted any more. */
+void clp_daemon_resettle(struct clp_daemon *d);
+/* Leaves every target; `detach`: the library too. */
+void clp_daemon_leave_all(struct clp_daemon *d, bool detach);
+
+/* ---- daemon_windows.c ---- */
+
+/* clp_target_config.window, with the daemon as its context. */
+void clp_daemon_take_window(void *daemon, struct clp_target *t, const struct clp_window *w);
+/* Takes over what the library has counted up to now. */
+void clp_daemon_count(struct clp_member *m);
+
+#endif

@@ -1,0 +1,290 @@
+#include "agent/daemon_parts.h"
+
+#include "agent/kinds.h"
+#include "agent/match.h"
+#include "agent/status.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A runtime answers before it knows its own command line and entry assembly. */
+#define YOUNG_SECONDS 5
+#define YOUNG_PAUSE_NS (200 * CLP_NSEC_PER_MSEC)
+
+#define UNWANTED_NS (600 * CLP_NSEC_PER_SEC) /* its name may change, seldom */
+#define RESUME_NS (100 * CLP_NSEC_PER_MSEC)
+
+/* ---- which --------------------------------------------------------------------------------- */
+
+/* Whether the settings want it; if not, why in `why`. */
+static bool is_wanted(const struct clp_daemon *d, const struct clp_dotnet *p, const char *service,
+                      char *why, size_t cap)
+{
+    const struct clp_config *c = d->options.config;
+    const char *pattern = clp_match_any(&c->targets_exclude, p, service);
+    if (pattern) {
+        snprintf(why, cap, "left alone: targets.exclude has '%.100s'", pattern);
+        return false;
+    }
+    if (!clp_match_any(&c->targets_include, p, service)) {
+        snprintf(why, cap, "left alone: nothing in targets.include matches");
+        return false;
+    }
+    return true;
+}
+
+static struct clp_settings settings_of(const struct clp_daemon *d)
+{
+    return (struct clp_settings){
+        .sample_kinds = clp_kinds_wire(d->options.config->profile_types),
+        .cpu_interval_ns = d->options.config->profile_cpu_interval,
+        .wall_budget_ppm = d->options.config->profile_wall_budget,
+    };
+}
+
+static_assert((int)CLP_CONFIG_SPANS_OFF == (int)CLP_SPANS_OFF, "one order");
+
+static const char *no_hook(const struct clp_config *c)
+{
+    if (!c->targets_startup_hook)
+        return "targets.startup_hook is false";
+    return c->profile_span_labels == CLP_CONFIG_SPANS_OFF ? "profile.span_labels is off" : NULL;
+}
+
+/* ---- new ones ------------------------------------------------------------------------------ */
+
+static void fail_member(struct clp_daemon *d, struct clp_member *m, const struct clp_fault *f,
+                        uint64_t now_ns)
+{
+    clp_member_fail(m, f, now_ns);
+    clp_scan_hold(d->scan, m->pid, m->retry_at_ns);
+    clp_log_warning("%s", f->text);
+}
+
+/* An application that waits for its tool is let go before anything else: it waits for nobody but
+ * us. */
+static void let_go(const struct clp_dotnet *p)
+{
+    if (!p->suspended)
+        return;
+    int r = clp_dotnet_resume(p, RESUME_NS);
+    if (r < 0)
+        clp_log_warning("process %d waits at its start and cannot be let go: %s", p->pid,
+                        strerror(-r));
+}
+
+static int start_target(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
+                        struct clp_fault *fault)
+{
+    struct clp_target_config c = {
+        .library = d->library,
+        .symbols = d->symbols,
+        .settings = settings_of(d),
+        .no_hook = no_hook(d->options.config),
+        .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
+        .types = d->options.config->profile_types,
+        .walltime = &d->walltime,
+        .window = clp_daemon_take_window,
+        .context = d,
+    };
+    fault->error = CLP_FAULT_REFUSED;
+    if (clp_dotnet_unsupported(p, fault->text, sizeof(fault->text)))
+        return fault->error;
+    m->identity = calloc(1, sizeof(*m->identity));
+    if (!m->identity)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
+    clp_identity_read(p, d->options.config, m->identity);
+    return clp_target_start(p, &c, &m->target, fault);
+}
+
+/* Four targets may fill their tables; more share what that takes. */
+#define WHOLE_TABLES 4
+
+static void share_memory(struct clp_daemon *d)
+{
+    unsigned share = (unsigned)(d->targets + WHOLE_TABLES - 1) / WHOLE_TABLES;
+    for (size_t i = 0; i < d->roster.count; i++)
+        if (d->roster.members[i]->target)
+            clp_target_set_share(d->roster.members[i]->target, share);
+}
+
+static void begin(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
+                  uint64_t now_ns)
+{
+    struct clp_fault fault = {0};
+    if (start_target(d, m, p, &fault) < 0) {
+        clp_member_leave(m);
+        fail_member(d, m, &fault, now_ns);
+        return;
+    }
+    d->targets++;
+    share_memory(d);
+    clp_member_set(m, CLP_MEMBER_ATTACHING, now_ns, "");
+    clp_scan_hold(d->scan, m->pid, UINT64_MAX);
+}
+
+/* It is .NET and cannot be talked to. The scan comes back to it by itself. */
+static void note_closed(struct clp_member *m, const struct clp_dotnet *p, uint64_t now_ns)
+{
+    char why[CLP_FAULT_BYTES];
+    struct clp_dotnet stopped = *p;
+    if (p->state == CLP_DOTNET_PORT) /* was not asked, because it is stopped */
+        stopped.state = CLP_DOTNET_SILENT;
+    clp_dotnet_explain(&stopped, why, sizeof(why));
+    if (strcmp(why, m->reason) != 0)
+        clp_log_info("not profiled: %s", why);
+    m->retry_at_ns = now_ns;
+    clp_member_set(m, CLP_MEMBER_REFUSED, now_ns, why);
+}
+
+/* What it says of itself now may not be the last word. */
+static bool is_young(const struct clp_dotnet *p)
+{
+    struct timespec now;
+    long ticks = sysconf(_SC_CLK_TCK);
+    uint64_t started = p->start_ticks / (uint64_t)(ticks > 0 ? ticks : 100);
+    return clock_gettime(CLOCK_BOOTTIME, &now) == 0 &&
+           (uint64_t)now.tv_sec < started + YOUNG_SECONDS;
+}
+
+static void take_process(void *context, struct clp_dotnet *p)
+{
+    struct clp_daemon *d = context;
+    char why[256];
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    struct clp_member *m = clp_roster_meet(&d->roster, p, now_ns);
+    if (!m || m->target)
+        return;
+    if (p->state != CLP_DOTNET_READY) {
+        note_closed(m, p, now_ns);
+        return;
+    }
+    let_go(p);
+    if (is_young(p) && !*p->info.entry_assembly) {
+        clp_scan_hold(d->scan, p->pid, now_ns + YOUNG_PAUSE_NS);
+        return;
+    }
+    clp_identity_service(p, d->options.config->service_name, m->service);
+    if (!is_wanted(d, p, m->service, why, sizeof(why))) {
+        clp_member_set(m, CLP_MEMBER_SEEN, now_ns, why);
+        clp_scan_hold(d->scan, p->pid, now_ns + (is_young(p) ? YOUNG_PAUSE_NS : UNWANTED_NS));
+        return;
+    }
+    if (d->targets < CLP_DAEMON_TARGETS_MAX) {
+        begin(d, m, p, now_ns);
+        return;
+    }
+    struct clp_fault full;
+    (void)clp_fault_set(&full, -EMFILE, "process %d is not profiled: %u targets are the most",
+                        p->pid, CLP_DAEMON_TARGETS_MAX);
+    fail_member(d, m, &full, now_ns);
+}
+
+void clp_daemon_scan(struct clp_daemon *d)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    int r = clp_scan_round(d->scan, now_ns, take_process, d);
+    if (r < 0)
+        clp_log_error("cannot read /proc: %s", strerror(-r));
+    clp_roster_tidy(&d->roster, &clp_discover_system, now_ns);
+}
+
+/* ---- their sessions ------------------------------------------------------------------------ */
+
+static void greet(struct clp_member *m, uint64_t now_ns)
+{
+    m->failures = 0;
+    m->kernel_at_window_ns = clp_kernel_cpu_ns(m->pid);
+    snprintf(m->service, sizeof(m->service), "%s", m->identity->service);
+    clp_member_set(m, CLP_MEMBER_PROFILING, now_ns, "");
+    clp_log_info("profiling process %d (%s), .NET %s, service %s", m->pid, m->comm, m->runtime,
+                 m->service);
+}
+
+static void leave(struct clp_daemon *d, struct clp_member *m)
+{
+    clp_daemon_count(m);
+    clp_member_leave(m);
+    d->targets--;
+    share_memory(d);
+}
+
+static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
+{
+    struct clp_fault f = *clp_session_fault(clp_target_session(m->target));
+    bool lives = clp_dotnet_alive(&clp_discover_system, clp_target_process(m->target));
+    leave(d, m);
+    if (lives) {
+        fail_member(d, m, &f, now_ns); /* also the library that left: something made it */
+        return;
+    }
+    clp_log_info("process %d (%s): %s", m->pid, m->comm, f.text);
+    clp_seq_forget(d->seq, m->cookie);
+    clp_member_set(m, CLP_MEMBER_GONE, now_ns, f.text);
+    clp_scan_hold(d->scan, m->pid, now_ns);
+}
+
+static void step_member(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
+{
+    uint64_t before_ns = clp_target_window_start_ns(m->target);
+    enum clp_session_state state = clp_target_step(m->target, now_ns);
+    uint64_t start_ns = clp_target_window_start_ns(m->target);
+    if (before_ns == 0 && start_ns != 0)
+        greet(m, now_ns);
+    if (start_ns != 0 && now_ns >= start_ns + d->options.config->profile_period)
+        clp_target_cut(m->target, now_ns);
+    if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
+        end_session(d, m, now_ns);
+}
+
+void clp_daemon_step(struct clp_daemon *d)
+{
+    for (size_t i = d->roster.count; i > 0; i--)
+        if (d->roster.members[i - 1]->target)
+            step_member(d, d->roster.members[i - 1], clp_clock_monotonic_ns());
+}
+
+/* ---- changes ------------------------------------------------------------------------------- */
+
+static void resettle(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
+{
+    struct clp_settings settings = settings_of(d);
+    const struct clp_dotnet *p = clp_target_process(m->target);
+    char why[256];
+    clp_identity_read(p, d->options.config, m->identity);
+    if (is_wanted(d, p, m->identity->service, why, sizeof(why))) {
+        clp_target_set(m->target, &settings, d->options.config->profile_types);
+        return;
+    }
+    clp_target_end(m->target, now_ns, true);
+    leave(d, m);
+    clp_member_set(m, CLP_MEMBER_SEEN, now_ns, why);
+    clp_scan_hold(d->scan, m->pid, now_ns + UNWANTED_NS);
+    clp_log_info("process %d (%s) is %s", m->pid, m->comm, why);
+}
+
+void clp_daemon_resettle(struct clp_daemon *d)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    for (size_t i = d->roster.count; i > 0; i--)
+        if (d->roster.members[i - 1]->target)
+            resettle(d, d->roster.members[i - 1], now_ns);
+    clp_scan_release(d->scan);
+}
+
+void clp_daemon_leave_all(struct clp_daemon *d, bool detach)
+{
+    for (size_t i = 0; i < d->roster.count; i++) {
+        struct clp_member *m = d->roster.members[i];
+        if (!m->target)
+            continue;
+        clp_session_bye(clp_target_session(m->target), detach); /* its window has been cut */
+        leave(d, m);
+    }
+}

@@ -1,0 +1,161 @@
+#include "agent/daemon_parts.h"
+
+#include "agent/status.h"
+#include "base/log.h"
+#include "pprof/encode.h"
+
+#include <string.h>
+
+/* ---- accounts ------------------------------------------------------------------------------ */
+
+/* States, not sums. */
+static bool is_state(unsigned c)
+{
+    return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
+           c == CLP_CTR_BODIES || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
+           c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
+}
+
+void clp_daemon_count(struct clp_member *m)
+{
+    const struct clp_session *s = m->target ? clp_target_session(m->target) : NULL;
+    for (unsigned c = 0; s && c < CLP_CTR_COUNT; c++) {
+        uint64_t now = clp_session_counter(s, (enum clp_counter)c);
+        if (is_state(c))
+            m->totals.counters[c] = now;
+        else if (now > m->session_counters[c]) /* the target's word: it may say anything */
+            m->totals.counters[c] += now - m->session_counters[c];
+        m->session_counters[c] = CLP_MAX(now, m->session_counters[c]);
+    }
+}
+
+/* The kernel's clock is read a moment after the library has read it; over many windows that moment
+ * counts once. */
+static void audit(struct clp_member *m, const struct clp_window *w)
+{
+    uint64_t now = clp_kernel_cpu_ns(m->pid);
+    int cpu = clp_profile_value_index(w->profile, "cpu");
+    if (m->kernel_at_window_ns && now > m->kernel_at_window_ns && cpu >= 0 && !w->last) {
+        m->totals.kernel_cpu_ns += now - m->kernel_at_window_ns;
+        m->totals.audited_cpu_ns += clp_profile_total(w->profile, (size_t)cpu);
+    }
+    m->kernel_at_window_ns = now;
+}
+
+/* ---- headers ------------------------------------------------------------------------------- */
+
+static void comment(const struct clp_member *m, const struct clp_dotnet *p,
+                    struct clp_profile *profile)
+{
+    const struct clp_identity *id = m->identity;
+    const struct {
+        const char *name, *value;
+    } lines[] = {
+        {"service", id->service},
+        {"env", id->env},
+        {"version", id->version},
+        {"host", id->host},
+        {"runtime_id", id->runtime_id},
+        {"container_id", id->container_id},
+        {"git_repository", id->git_repository},
+        {"git_commit", id->git_commit},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(lines); i++)
+        if (*lines[i].value)
+            (void)!clp_profile_comment(profile, "%s=%s", lines[i].name, lines[i].value);
+    for (size_t i = 0; i < CLP_MIN(id->tag_count, 32u); i++)
+        (void)!clp_profile_comment(profile, "tag=%s:%s", id->tags[i].key, id->tags[i].value);
+    (void)!clp_profile_comment(profile, "process=%d", p->pid);
+    (void)!clp_profile_comment(profile, "runtime=.NET %s", p->info.runtime_version);
+}
+
+static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_window *w,
+                  uint64_t seq, const struct clp_encoded *e)
+{
+    const struct clp_identity *id = m->identity;
+    struct clp_profile_tag tags[CLP_TAGS_MAX];
+    for (size_t i = 0; i < id->tag_count; i++)
+        tags[i] = (struct clp_profile_tag){id->tags[i].key, id->tags[i].value};
+    struct clp_profile_header header = {
+        .service = id->service,
+        .env = id->env,
+        .version = id->version,
+        .host = id->host,
+        .runtime_id = id->runtime_id,
+        .runtime_version = m->runtime,
+        .container_id = id->container_id,
+        .git_repository = id->git_repository,
+        .git_commit = id->git_commit,
+        .tags = tags,
+        .tag_count = id->tag_count,
+        .pid = m->pid,
+        .start_unix_ns = w->start_unix_ns,
+        .end_unix_ns = w->start_unix_ns + w->duration_ns,
+        .start_monotonic_ns = w->start_ns,
+        .end_monotonic_ns = w->start_ns + w->duration_ns,
+        .seq = seq,
+        .kinds = w->types,
+        .marked = w->marked,
+    };
+    return clp_outbox_submit(d->outbox, &header, e->data, e->len);
+}
+
+/* ---- windows ------------------------------------------------------------------------------- */
+
+/* The number counts as taken once the profile is safe; only then is it left to those who come
+ * after. */
+static void take_number(struct clp_daemon *d, struct clp_member *m, uint64_t seq)
+{
+    m->totals.next_seq = seq + 1;
+    clp_session_leave_seq(clp_target_session(m->target), seq + 1);
+    int r = clp_seq_taken(d->seq, m->cookie, seq);
+    if (r < 0)
+        clp_log_warning("the number of a profile of process %d cannot be kept in state.dir: %s",
+                        m->pid, strerror(-r));
+}
+
+static void deliver(struct clp_daemon *d, struct clp_member *m, const struct clp_window *w)
+{
+    uint64_t kept = clp_session_kept_seq(clp_target_session(m->target));
+    uint64_t seq = CLP_MAX(m->totals.next_seq, clp_seq_next(d->seq, m->cookie, kept));
+    struct clp_encoded e;
+    (void)!clp_profile_comment(w->profile, "profile_seq=%llu", (unsigned long long)seq);
+    int r = clp_profile_encode(w->profile, NULL, &e);
+    if (r == 0) {
+        m->totals.bytes += e.len;
+        r = submit(d, m, w, seq, &e);
+        clp_encoded_done(&e);
+    }
+    if (r == 0) {
+        m->totals.windows++;
+        take_number(d, m, seq);
+        return;
+    }
+    m->totals.lost++;
+    clp_log_error("a profile of process %d is lost: %s", m->pid, strerror(-r));
+}
+
+static struct clp_member *member_of(struct clp_daemon *d, const struct clp_target *t)
+{
+    for (size_t i = 0; i < d->roster.count; i++)
+        if (d->roster.members[i]->target == t)
+            return d->roster.members[i];
+    return NULL;
+}
+
+void clp_daemon_take_window(void *daemon, struct clp_target *t, const struct clp_window *w)
+{
+    struct clp_daemon *d = daemon;
+    struct clp_member *m = member_of(d, t);
+    if (!m)
+        return;
+    clp_daemon_count(m);
+    audit(m, w);
+    m->totals.samples += w->samples;
+    if (w->samples == 0) {
+        m->totals.empty++;
+        return;
+    }
+    comment(m, clp_target_process(t), w->profile);
+    deliver(d, m, w);
+}

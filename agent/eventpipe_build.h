@@ -1,0 +1,78 @@
+/* From EventPipe events to a profile.
+ *
+ * Samples wait until the names of their time are known: the runtime's streams lag behind one
+ * another, and precompiled methods are only named by the list that the runtime makes when a session
+ * stops. So the order of calls is: events of all streams, clocks and bursts; clp_epb_settle now and
+ * then; clp_epb_finish when the list has been read. Every step depends on the bytes of the streams
+ * alone: the same events give the same profile.
+ *
+ * Estimators:
+ *  - wall: the sampler of the runtime takes every managed thread, running or not. A sample is worth
+ * the time since its thread's sample before; what a burst saw stands for its whole period.
+ *  - CPU: a thread's own clock, as the kernel has it, shared over its samples between two readings
+ * by their wall time. The sample's type field is not used: it says in which mode a thread was
+ * stopped, and on some runtimes always the same.
+ *  - exceptions, contentions, collections: every one is told and counted.
+ *  - allocations: AllocationSampled (.NET 10) is random over bytes, mean 100 KiB: an object of size
+ * s stands for 1 / (1 - exp(-s / 102400)). AllocationTick (8, 9): bytes are right in all; the split
+ *    over classes is an estimate of unknown bias, and the profile says so.
+ *
+ * One owner; not thread-safe. */
+#ifndef CLP_AGENT_EVENTPIPE_BUILD_H
+#define CLP_AGENT_EVENTPIPE_BUILD_H
+
+#include "base/core/core.h"
+#include "pprof/profile.h"
+#include "sampler/nettrace/nettrace.h"
+
+/* Ceilings of one window; beyond them samples are counted as lost. */
+#define CLP_EPB_SAMPLES_MAX (1u << 19)
+#define CLP_EPB_STACKS_MAX (1u << 17)
+#define CLP_EPB_FRAMES_MAX (4u << 20)
+#define CLP_EPB_BURSTS_MAX (1u << 14)
+
+struct clp_epb;
+
+struct clp_epb_config {
+    /* The name of a thread as the kernel has it, or NULL; the text is copied. May be NULL. */
+    const char *(*thread_name)(void *context, uint64_t tid);
+    void *context;
+    bool cpu; /* clocks will come: without them the profile has no CPU */
+};
+
+/* 0 or -ENOMEM. */
+int clp_epb_new(const struct clp_epb_config *config, struct clp_epb **ret) CLP_MUST_USE;
+/* Accepts NULL; returns NULL. */
+struct clp_epb *clp_epb_free(struct clp_epb *b);
+
+/* An event of any of the target's streams; each stream in its order. */
+void clp_epb_event(struct clp_epb *b, const struct clp_nettrace_event *e);
+/* The sampler was on from `from` to `to`, and what it saw stands for `period` ticks that end with
+ * the next burst. Without any burst the samples stand for themselves. */
+void clp_epb_burst(struct clp_epb *b, uint64_t from, uint64_t to, uint64_t period);
+/* A thread's CPU clock moved by `cpu_ns` between two moments. Moments of a thread come in order. */
+void clp_epb_clock(struct clp_epb *b, uint64_t tid, uint64_t from, uint64_t to, uint64_t cpu_ns);
+/* CPU of the process that no thread's clock has: of threads that came and went in between. */
+void clp_epb_short_lived(struct clp_epb *b, uint64_t cpu_ns);
+
+/* Gives the samples before `until` their values and, where all names are known, their place in the
+ * profile. Call it between bursts, when the streams have told what happened until then. */
+void clp_epb_settle(struct clp_epb *b, uint64_t until);
+
+struct clp_epb_window {
+    uint64_t start_unix_ns, duration_ns;
+    uint64_t end_ticks; /* waits that are open then are reported as long as they are */
+    uint64_t lost;      /* events that the target dropped */
+    bool partial;
+};
+/* Settles all that is left, `[unknown]` where there is still no name, and gives the profile. 0 or
+ * -ENOMEM. The next window begins empty, with all names. */
+int clp_epb_finish(struct clp_epb *b, const struct clp_epb_window *w,
+                   struct clp_profile **ret) CLP_MUST_USE;
+
+/* Settled samples that wait for a name: a list of methods would help. */
+uint32_t clp_epb_waiting(const struct clp_epb *b);
+/* Samples of the sampler so far. */
+uint64_t clp_epb_samples(const struct clp_epb *b);
+
+#endif

@@ -1,0 +1,480 @@
+#include "agent/eventpipe_engine.h"
+
+#include "agent/eventpipe_clocks.h"
+#include "base/clock.h"
+#include "sampler/nettrace/clr.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_BYTES (64u << 10)
+#define LONG_BUFFER_MB 64u
+#define BURST_BUFFER_MB 32u
+#define LIST_BUFFER_MB 256u /* a list is written at once, and may be long */
+#define CLOCK_NS (50 * CLP_NSEC_PER_MSEC)
+
+/* Keywords of the runtime's provider. */
+#define KEY_GC 0x1u
+#define KEY_LOADER 0x8u
+#define KEY_JIT 0x10u
+#define KEY_CONTENTION 0x4000u
+#define KEY_EXCEPTION 0x8000u
+#define KEY_ALLOCATION_SAMPLING 0x80000000000u
+#define RUNDOWN_METHODS 0x30u
+
+#define RUNTIME "Microsoft-Windows-DotNETRuntime"
+#define SAMPLER "Microsoft-DotNETCore-SampleProfiler"
+#define NOTHING "Clrpulse-None" /* a session needs a provider; nobody has this one */
+
+enum role { ROLE_METHODS, ROLE_EVENTS, ROLE_EXCEPTIONS, ROLE_BURST, ROLE_LIST, ROLE_COUNT };
+_Static_assert((unsigned)ROLE_COUNT == CLP_EPE_SESSIONS_MAX, "one session for each role");
+
+struct session {
+    struct clp_stream stream;
+    struct clp_nettrace *reader;
+    uint64_t live_ns;
+    bool cut; /* ended without the writer's word */
+};
+
+struct clp_epe {
+    struct clp_epe_config config;
+    struct clp_fault fault;
+    enum clp_epe_state state;
+    int32_t pid;
+    uint64_t start_ticks;
+    struct clp_stream_port port;
+    struct session sessions[ROLE_COUNT];
+    struct clp_epb *build;
+    struct clp_clocks *clocks;
+    uint64_t start_ns, start_unix_ns, end_ns;
+    uint64_t burst_from_ns, burst_to_ns; /* of the last burst that ran; 0: none yet */
+    uint64_t burst_begin_ns;             /* when its period began */
+    uint64_t next_burst_ns, next_clock_ns;
+    uint64_t lost;
+    bool partial, listed_at_end;
+    uint8_t chunk[CHUNK_BYTES];
+};
+
+/* ---- what each session asks for ------------------------------------------------------------ */
+
+static const uint32_t method_ids[] = {CLP_CLR_METHOD_LOAD, CLP_CLR_METHOD_UNLOAD};
+static const uint32_t event_ids[] = {
+    CLP_CLR_GC_START,           CLP_CLR_GC_RESTART_END,   CLP_CLR_GC_SUSPEND_BEGIN,
+    CLP_CLR_EXCEPTION,          CLP_CLR_CONTENTION_START, CLP_CLR_CONTENTION_STOP,
+    CLP_CLR_ALLOCATION_SAMPLED,
+};
+
+/* A provider has one level in a session. .NET 10 takes a list of event ids, so one session at level
+ * 4 carries exceptions, contention, collections and sampled allocations. Before, exceptions have a
+ * session of their own at level 2, where each is one event instead of four, and allocation ticks
+ * need level 5 of the collector's keyword. */
+static struct clp_ipc_provider provider_of(enum role role, unsigned major)
+{
+    bool ids = major >= 10;
+    struct clp_ipc_provider p = {.name = RUNTIME, .level = 5};
+    switch (role) {
+    case ROLE_METHODS:
+        p.keywords = KEY_JIT | KEY_LOADER;
+        p.event_ids = method_ids;
+        p.event_id_count = CLP_ARRAY_LEN(method_ids);
+        break;
+    case ROLE_EVENTS:
+        p.keywords = ids ? KEY_GC | KEY_CONTENTION | KEY_EXCEPTION | KEY_ALLOCATION_SAMPLING
+                         : KEY_GC | KEY_CONTENTION;
+        p.level = ids ? 4 : 5;
+        p.event_ids = event_ids;
+        p.event_id_count = CLP_ARRAY_LEN(event_ids);
+        break;
+    case ROLE_EXCEPTIONS:
+        p.keywords = KEY_EXCEPTION;
+        p.level = 2;
+        break;
+    case ROLE_BURST:
+        p = (struct clp_ipc_provider){.name = SAMPLER, .level = 5};
+        break;
+    default:
+        p = (struct clp_ipc_provider){.name = NOTHING};
+    }
+    return p;
+}
+
+static uint32_t buffer_of(enum role role)
+{
+    return role == ROLE_LIST    ? LIST_BUFFER_MB
+           : role == ROLE_BURST ? BURST_BUFFER_MB
+                                : LONG_BUFFER_MB;
+}
+
+static bool is_wanted(const struct clp_epe *e, enum role role)
+{
+    return role != ROLE_EXCEPTIONS || e->port.runtime_major < 10;
+}
+
+/* ---- sessions ------------------------------------------------------------------------------ */
+
+static void take_event(void *context, const struct clp_nettrace_event *event)
+{
+    struct clp_epe *e = context;
+    clp_epb_event(e->build, event);
+}
+
+static void fail(struct clp_epe *e, int error, uint32_t hresult)
+{
+    const char *why = hresult ? clp_hresult_text(hresult) : strerror(-error);
+    if (e->state == CLP_EPE_FAILED)
+        return;
+    if (hresult)
+        (void)clp_fault_set(&e->fault, CLP_FAULT_REFUSED,
+                            "the runtime of process %d refused a session: %s (0x%08x)", e->pid,
+                            why ? why : "unknown reason", hresult);
+    else
+        (void)clp_fault_set(&e->fault, error, "cannot open a session with process %d: %s", e->pid,
+                            why);
+    e->state = CLP_EPE_FAILED;
+}
+
+static void open_session(struct clp_epe *e, enum role role)
+{
+    struct session *s = &e->sessions[role];
+    struct clp_ipc_provider provider = provider_of(role, e->port.runtime_major);
+    struct clp_ipc_collect collect = {
+        .buffer_mb = buffer_of(role),
+        .rundown_keywords = role == ROLE_LIST ? RUNDOWN_METHODS : 0,
+        .stacks = role != ROLE_METHODS && role != ROLE_LIST,
+        .providers = &provider,
+        .provider_count = 1,
+    };
+    struct clp_nettrace_config config = {.event = take_event, .context = e};
+    s->reader = clp_nettrace_free(s->reader);
+    int r = clp_nettrace_new(&config, &s->reader);
+    if (r == 0)
+        r = clp_stream_open(&s->stream, &collect, clp_clock_monotonic_ns());
+    if (r < 0)
+        fail(e, r, 0);
+}
+
+static void session_is_live(struct clp_epe *e, enum role role, uint64_t now_ns)
+{
+    struct session *s = &e->sessions[role];
+    s->live_ns = now_ns;
+    (void)!clp_journal_add(e->config.journal, e->pid, e->start_ticks, s->stream.id);
+    if (role == ROLE_LIST) /* its list comes when it stops */
+        clp_stream_stop(&s->stream, now_ns);
+}
+
+static void session_is_over(struct clp_epe *e, enum role role)
+{
+    struct session *s = &e->sessions[role];
+    if (!s->reader)
+        return;
+    clp_nettrace_finish(s->reader);
+    e->lost += clp_nettrace_counts(s->reader)->lost;
+    if (!clp_nettrace_is_complete(s->reader))
+        e->partial = true;
+    s->reader = clp_nettrace_free(s->reader);
+    (void)!clp_journal_remove(e->config.journal, e->pid, e->start_ticks, s->stream.id);
+}
+
+static bool is_open(const struct clp_epe *e, enum role role)
+{
+    return e->sessions[role].stream.state != CLP_STREAM_CLOSED;
+}
+
+/* What came, a bounded part of it: the other sessions are waiting. */
+static void read_session(struct clp_epe *e, enum role role)
+{
+    struct session *s = &e->sessions[role];
+    for (unsigned i = 0; i < 64; i++) {
+        int64_t n = clp_stream_read(&s->stream, e->chunk, sizeof(e->chunk));
+        if (n == -EAGAIN)
+            return;
+        if (n <= 0)
+            return;
+        if (clp_nettrace_feed(s->reader, e->chunk, (size_t)n) < 0) {
+            clp_stream_stop(&s->stream, clp_clock_monotonic_ns());
+            e->partial = true;
+        }
+    }
+}
+
+static void step_session(struct clp_epe *e, enum role role, uint64_t now_ns)
+{
+    struct session *s = &e->sessions[role];
+    if (s->stream.state == CLP_STREAM_OPENING) {
+        int r = clp_stream_opened(&s->stream, now_ns);
+        if (r == 0)
+            session_is_live(e, role, now_ns);
+        else if (r != -EAGAIN)
+            fail(e, r, s->stream.hresult);
+    }
+    if (s->stream.state == CLP_STREAM_LIVE || s->stream.state == CLP_STREAM_STOPPING)
+        read_session(e, role);
+    clp_stream_step(&s->stream, now_ns);
+    if (s->stream.state == CLP_STREAM_CLOSED && s->reader)
+        session_is_over(e, role);
+}
+
+/* ---- clocks and bursts --------------------------------------------------------------------- */
+
+static void clock_moved(void *context, const struct clp_clocks_moved *m)
+{
+    struct clp_epe *e = context;
+    clp_epb_clock(e->build, m->tid, m->from_ns, m->to_ns, m->cpu_ns);
+}
+
+static void read_clocks(struct clp_epe *e, uint64_t now_ns)
+{
+    if (clp_clocks_read(e->clocks, clock_moved, e) < 0)
+        e->partial = true;
+    e->next_clock_ns = now_ns + CLOCK_NS;
+}
+
+/* What the last burst saw stands for the time until now. */
+static void close_period(struct clp_epe *e, uint64_t now_ns)
+{
+    if (e->burst_from_ns == 0)
+        return;
+    clp_epb_burst(e->build, e->burst_from_ns, e->burst_to_ns, now_ns - e->burst_begin_ns);
+    clp_epb_settle(e->build, now_ns);
+    e->burst_from_ns = 0;
+    e->burst_begin_ns = now_ns;
+}
+
+static void begin_burst(struct clp_epe *e, uint64_t now_ns)
+{
+    read_clocks(e, now_ns);
+    close_period(e, now_ns);
+    open_session(e, ROLE_BURST);
+    e->next_burst_ns = now_ns + e->config.period_ns;
+}
+
+static void end_burst(struct clp_epe *e, uint64_t now_ns)
+{
+    struct session *s = &e->sessions[ROLE_BURST];
+    e->burst_from_ns = s->live_ns;
+    e->burst_to_ns = now_ns;
+    clp_stream_stop(&s->stream, now_ns);
+    read_clocks(e, now_ns);
+}
+
+static void step_bursts(struct clp_epe *e, uint64_t now_ns)
+{
+    const struct session *s = &e->sessions[ROLE_BURST];
+    if (s->stream.state == CLP_STREAM_LIVE && now_ns >= s->live_ns + e->config.burst_ns)
+        end_burst(e, now_ns);
+    else if (s->stream.state == CLP_STREAM_LIVE && now_ns >= e->next_clock_ns)
+        read_clocks(e, now_ns);
+    else if (s->stream.state == CLP_STREAM_CLOSED && now_ns >= e->next_burst_ns)
+        begin_burst(e, now_ns);
+}
+
+/* ---- states -------------------------------------------------------------------------------- */
+
+/* A session that was live and is closed again ended with its process. */
+static bool has_ended(const struct clp_epe *e)
+{
+    for (enum role r = ROLE_METHODS; r <= ROLE_EXCEPTIONS; r++)
+        if (e->sessions[r].live_ns && !is_open(e, r))
+            return true;
+    return false;
+}
+
+static void step_start(struct clp_epe *e, uint64_t now_ns)
+{
+    bool ready = true;
+    if (has_ended(e)) {
+        (void)clp_fault_set(&e->fault, -ESRCH, "process %d ended before the recording began",
+                            e->pid);
+        e->state = CLP_EPE_FAILED;
+        return;
+    }
+    for (enum role r = ROLE_METHODS; r <= ROLE_EXCEPTIONS; r++)
+        ready &= !is_wanted(e, r) || e->sessions[r].stream.state == CLP_STREAM_LIVE;
+    if (!ready)
+        return;
+    if (e->start_ns == 0 && !is_open(e, ROLE_LIST)) {
+        open_session(e, ROLE_LIST); /* after the session of loads: nothing falls in between */
+        e->start_ns = now_ns;
+        return;
+    }
+    if (is_open(e, ROLE_LIST))
+        return;
+    e->start_ns = e->burst_begin_ns = now_ns;
+    e->start_unix_ns = clp_clock_realtime_ns();
+    e->partial = false;
+    e->state = CLP_EPE_LIVE;
+    begin_burst(e, now_ns);
+}
+
+/* The long sessions end when the target does. */
+static bool target_is_gone(const struct clp_epe *e)
+{
+    return !is_open(e, ROLE_METHODS) || !is_open(e, ROLE_EVENTS);
+}
+
+static void stop_all(struct clp_epe *e, uint64_t now_ns)
+{
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
+        clp_stream_stop(&e->sessions[r].stream, now_ns);
+}
+
+/* First the sampler ends, then the names of what it saw are asked for, then the rest ends. */
+static void step_end(struct clp_epe *e, uint64_t now_ns)
+{
+    if (is_open(e, ROLE_BURST) || is_open(e, ROLE_LIST))
+        return;
+    if (!e->listed_at_end && !target_is_gone(e)) {
+        e->listed_at_end = true;
+        close_period(e, now_ns);
+        if (clp_epb_waiting(e->build) > 0) {
+            open_session(e, ROLE_LIST);
+            return;
+        }
+    }
+    stop_all(e, now_ns);
+    bool open = false;
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
+        open |= is_open(e, r);
+    if (open)
+        return;
+    close_period(e, e->end_ns);
+    e->state = CLP_EPE_DONE;
+}
+
+enum clp_epe_state clp_epe_step(struct clp_epe *e)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT && e->state != CLP_EPE_FAILED; r++)
+        step_session(e, r, now_ns);
+    switch (e->state) {
+    case CLP_EPE_STARTING:
+        step_start(e, now_ns);
+        break;
+    case CLP_EPE_LIVE:
+        if (target_is_gone(e))
+            clp_epe_end(e);
+        else
+            step_bursts(e, now_ns);
+        break;
+    case CLP_EPE_ENDING:
+        step_end(e, now_ns);
+        break;
+    case CLP_EPE_DONE:
+    case CLP_EPE_FAILED:
+        break;
+    }
+    return e->state;
+}
+
+void clp_epe_end(struct clp_epe *e)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    if (e->state != CLP_EPE_LIVE)
+        return;
+    e->end_ns = now_ns;
+    e->state = CLP_EPE_ENDING;
+    struct session *s = &e->sessions[ROLE_BURST];
+    if (s->stream.state == CLP_STREAM_LIVE)
+        end_burst(e, now_ns);
+    else if (s->stream.state == CLP_STREAM_OPENING)
+        clp_stream_close(&s->stream);
+    if (!target_is_gone(e))
+        read_clocks(e, now_ns);
+    clp_epb_short_lived(e->build, clp_clocks_untold_ns(e->clocks));
+}
+
+/* ---- for the owner ------------------------------------------------------------------------- */
+
+nfds_t clp_epe_fds(const struct clp_epe *e, struct pollfd *fds)
+{
+    nfds_t n = 0;
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
+        n += clp_stream_fds(&e->sessions[r].stream, fds + n);
+    return n;
+}
+
+uint64_t clp_epe_start_ns(const struct clp_epe *e)
+{
+    return e->state == CLP_EPE_STARTING ? 0 : e->start_ns;
+}
+
+const struct clp_fault *clp_epe_fault(const struct clp_epe *e)
+{
+    return &e->fault;
+}
+
+int clp_epe_profile(struct clp_epe *e, struct clp_profile **ret)
+{
+    struct clp_epb_window w = {
+        .start_unix_ns = e->start_unix_ns,
+        .duration_ns = e->end_ns - e->start_ns,
+        .end_ticks = e->end_ns,
+        .lost = e->lost,
+        .partial = e->partial,
+    };
+    return clp_epb_finish(e->build, &w, ret);
+}
+
+static const char *thread_name(void *context, uint64_t tid)
+{
+    struct clp_epe *e = context;
+    return clp_clocks_name(e->clocks, tid);
+}
+
+static int start(struct clp_epe *e, const struct clp_dotnet *found)
+{
+    struct clp_epb_config build = {.thread_name = thread_name, .context = e, .cpu = true};
+    int r = clp_epb_new(&build, &e->build);
+    if (r == 0)
+        r = clp_clocks_new(found->pid, found->ns_pid == found->pid, &e->clocks);
+    for (enum role role = ROLE_METHODS; r == 0 && role <= ROLE_EXCEPTIONS; role++)
+        if (is_wanted(e, role))
+            open_session(e, role);
+    return r;
+}
+
+int clp_epe_new(const struct clp_dotnet *found, const struct clp_epe_config *config,
+                struct clp_epe **ret, struct clp_fault *f)
+{
+    struct clp_epe *e = calloc(1, sizeof(*e));
+    if (!e)
+        return clp_fault_set(f, -ENOMEM, "out of memory");
+    e->config = *config;
+    e->pid = found->pid;
+    e->start_ticks = found->start_ticks;
+    e->port = clp_stream_port_of(found);
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
+        clp_stream_init(&e->sessions[r].stream, &e->port);
+    int r = start(e, found);
+    if (r < 0)
+        (void)clp_fault_set(f, r, "cannot profile process %d: %s", found->pid, strerror(-r));
+    if (r == 0 && e->state == CLP_EPE_FAILED) {
+        *f = e->fault;
+        r = f->error;
+    }
+    if (r < 0) {
+        clp_epe_free(e);
+        return r;
+    }
+    *ret = e;
+    return 0;
+}
+
+struct clp_epe *clp_epe_free(struct clp_epe *e)
+{
+    if (!e)
+        return NULL;
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++) {
+        struct session *s = &e->sessions[r];
+        bool live = s->stream.state == CLP_STREAM_LIVE;
+        clp_stream_close(&s->stream); /* first: a stop waits for the reader of an open stream */
+        if (live && clp_stream_stop_left(&e->port, s->stream.id) == 0)
+            (void)!clp_journal_remove(e->config.journal, e->pid, e->start_ticks, s->stream.id);
+        clp_nettrace_free(s->reader);
+    }
+    clp_clocks_free(e->clocks);
+    clp_epb_free(e->build);
+    free(e);
+    return NULL;
+}

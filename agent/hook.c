@@ -1,0 +1,292 @@
+#include "agent/hook.h"
+
+#include "agent/as_user.h"
+#include "agent/span_hook_file.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define FILE_MAX_BYTES (1u << 20)
+#define FIRST_RUNTIME 8 /* that takes a hook while it runs */
+
+static CLP_PRINTF(2, 3) void off(struct clp_hook *h, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(h->reason, sizeof(h->reason), fmt, args);
+    va_end(args);
+    h->state = CLP_HOOK_OFF;
+}
+
+void clp_hook_init(struct clp_hook *h, const char *reason)
+{
+    *h = (struct clp_hook){.dir_fd = -1, .parent_fd = -1, .call = {.fd = -1}};
+    if (reason)
+        off(h, "%s", reason);
+}
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+/* The bytes of the open file are those that were built with this program. */
+static int check_bytes(int fd)
+{
+    uint8_t buf[8192];
+    uLong crc = crc32(0, NULL, 0);
+    uint64_t at = 0;
+    for (ssize_t n; (n = pread(fd, buf, sizeof(buf), (off_t)at)) != 0; at += (uint64_t)n) {
+        if (n < 0)
+            return -errno;
+        if (at > FILE_MAX_BYTES)
+            return -EFBIG;
+        crc = crc32(crc, buf, (uInt)n);
+    }
+    return at == CLP_HOOK_FILE_BYTES && crc == CLP_HOOK_FILE_CRC32 ? 0 : -EBADMSG;
+}
+
+int clp_hook_open(const char *library, char *ret_path, size_t cap, int *ret_fd, char *reason,
+                  size_t reason_cap)
+{
+    const char *slash = strrchr(library, '/');
+    int n = snprintf(ret_path, cap, "%.*s" CLP_HOOK_NAME, slash ? (int)(slash - library + 1) : 0,
+                     library);
+    if (CLP_HOOK_FILE_BYTES == 0) {
+        snprintf(reason, reason_cap, "this clrpulse was built without " CLP_HOOK_NAME);
+        return -ENOENT;
+    }
+    if (n < 0 || (size_t)n >= cap) {
+        snprintf(reason, reason_cap, "the path of " CLP_HOOK_NAME " is too long");
+        return -ENAMETOOLONG;
+    }
+    CLP_CLEANUP(clp_cleanup_fd) int fd = open(ret_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        n = -errno;
+        snprintf(reason, reason_cap, "cannot read %.150s: %s", ret_path, strerror(-n));
+        return n;
+    }
+    int r = check_bytes(fd);
+    if (r < 0) {
+        snprintf(reason, reason_cap, "%.150s is not the file that belongs to this clrpulse",
+                 ret_path);
+        return r;
+    }
+    *ret_fd = CLP_TAKE_FD(fd);
+    return 0;
+}
+
+/* The target's user finds our own file under the same path in the target's own root. As that
+ * user. */
+static bool is_visible(const struct clp_dotnet *t, const char *path, int our_fd)
+{
+    struct stat ours, theirs;
+    CLP_CLEANUP(clp_cleanup_fd) int fd = clp_file_open_in(t->root_fd, path, O_RDONLY);
+    if (fd < 0 || fstat(fd, &theirs) < 0 || fstat(our_fd, &ours) < 0)
+        return false;
+    return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+static int write_copy(int dir_fd, int from)
+{
+    uint8_t buf[8192];
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd =
+        openat(dir_fd, CLP_HOOK_NAME, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
+    if (fd < 0)
+        return -errno;
+    off_t at = 0;
+    for (ssize_t n; (n = pread(from, buf, sizeof(buf), at)) != 0; at += n) {
+        if (n < 0)
+            return -errno;
+        if (pwrite(fd, buf, (size_t)n, at) != n)
+            return -EIO;
+    }
+    return check_bytes(fd); /* a full disk, a file that changed meanwhile */
+}
+
+/* A directory of the target's user beside its diagnostics socket. Its name is not one of those that
+ * agents sweep away: a process that was stopped may come to read the file late. As that user. */
+static int make_copy(struct clp_hook *h, const struct clp_dotnet *t, int from)
+{
+    uint64_t random;
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return -EIO;
+    snprintf(h->dir_name, sizeof(h->dir_name), "clrpulse-spans-%016llx",
+             (unsigned long long)random);
+    int n = snprintf(h->path, sizeof(h->path), "%s/%s/" CLP_HOOK_NAME,
+                     strcmp(t->temp_path, "/") == 0 ? "" : t->temp_path, h->dir_name);
+    if (n < 0 || (size_t)n >= sizeof(h->path))
+        return -ENAMETOOLONG;
+    h->parent_fd = fcntl(t->temp_fd, F_DUPFD_CLOEXEC, 0);
+    if (h->parent_fd < 0 || mkdirat(h->parent_fd, h->dir_name, 0700) < 0)
+        return -errno;
+    h->dir_fd = openat(h->parent_fd, h->dir_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return h->dir_fd < 0 ? -errno : write_copy(h->dir_fd, from);
+}
+
+/* The path, walked as the target will walk it, leads to the file that was checked. As its user. */
+static bool leads_to_copy(const struct clp_hook *h, const struct clp_dotnet *t)
+{
+    struct stat made, seen;
+    CLP_CLEANUP(clp_cleanup_fd) int fd = clp_file_open_in(t->root_fd, h->path, O_RDONLY);
+    return fd >= 0 && fstat(fd, &seen) == 0 &&
+           fstatat(h->dir_fd, CLP_HOOK_NAME, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
+           made.st_dev == seen.st_dev && made.st_ino == seen.st_ino && check_bytes(fd) == 0;
+}
+
+static void remove_copy(struct clp_hook *h)
+{
+    struct clp_as_user user;
+    if (h->dir_fd >= 0 && clp_as_user_begin(&user, h->uid, h->gid) == 0) {
+        (void)unlinkat(h->dir_fd, CLP_HOOK_NAME, 0);
+        (void)unlinkat(h->parent_fd, h->dir_name, AT_REMOVEDIR);
+        clp_as_user_end(&user);
+    }
+    clp_cleanup_fd(&h->dir_fd);
+    clp_cleanup_fd(&h->parent_fd);
+    h->dir_fd = h->parent_fd = -1;
+}
+
+/* The file under h->path is what the target will read. */
+static int place(struct clp_hook *h, const struct clp_dotnet *t, const char *path, int fd)
+{
+    struct clp_as_user user;
+    int r = clp_as_user_begin(&user, t->uid, t->gid);
+    if (r < 0)
+        return r;
+    if (is_visible(t, path, fd)) {
+        snprintf(h->path, sizeof(h->path), "%s", path);
+    } else {
+        r = make_copy(h, t, fd);
+        if (r == 0 && !leads_to_copy(h, t))
+            r = -EACCES;
+    }
+    clp_as_user_end(&user);
+    return r;
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *t, const char *library)
+{
+    char path[sizeof(h->path)];
+    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
+    h->uid = t->uid;
+    h->gid = t->gid;
+    if (t->info.major < FIRST_RUNTIME) {
+        off(h, "its runtime is older than .NET %d", FIRST_RUNTIME);
+        return;
+    }
+    if (!t->own_root) {
+        off(h, "its file system cannot be looked at; run clrpulse as root");
+        return;
+    }
+    if (clp_hook_open(library, path, sizeof(path), &fd, h->reason, sizeof(h->reason)) < 0) {
+        h->state = CLP_HOOK_OFF;
+        return;
+    }
+    int r = place(h, t, path, fd);
+    if (r == 0)
+        r = clp_ipc_encode_startup_hook(&h->request, h->path);
+    if (r == 0)
+        r = clp_ipc_call_start(&h->call, t->temp_fd, t->socket_name, &h->request,
+                               clp_clock_monotonic_ns() + CLP_HOOK_ANSWER_NS);
+    if (r < 0) {
+        off(h, "its user cannot read " CLP_HOOK_NAME " there: %s", strerror(-r));
+        remove_copy(h);
+        return;
+    }
+    h->state = CLP_HOOK_ASKED;
+}
+
+void clp_hook_expect(struct clp_hook *h, uint64_t now_ns)
+{
+    h->state = CLP_HOOK_ANSWERED;
+    h->confirm_until_ns = now_ns + CLP_HOOK_CONFIRM_NS;
+}
+
+static void take_answer(struct clp_hook *h, int r, const struct clp_ipc_reply *reply,
+                        uint64_t now_ns)
+{
+    uint32_t hr = 0;
+    if (r == 0)
+        r = clp_ipc_parse_hresult(reply, &hr);
+    clp_ipc_call_done(&h->call);
+    if (r == -ETIMEDOUT) { /* it may still come to it: the file stays */
+        off(h, "its runtime did not answer within %llu s",
+            (unsigned long long)(CLP_HOOK_ANSWER_NS / CLP_NSEC_PER_SEC));
+        return;
+    }
+    if (r < 0) {
+        off(h, "its runtime broke the call off: %s", strerror(-r));
+    } else if (hr != 0) {
+        const char *text = clp_hresult_text(hr);
+        off(h, "its runtime refused the start-up hook%s%s (0x%08x)", text ? ": " : "",
+            text ? text : "", hr);
+    } else {
+        clp_hook_expect(h, now_ns);
+        return;
+    }
+    remove_copy(h);
+}
+
+static void step_call(struct clp_hook *h, uint64_t now_ns)
+{
+    struct clp_ipc_reply reply;
+    int r = clp_ipc_call_step(&h->call, now_ns, &reply);
+    if (r != -EAGAIN)
+        take_answer(h, r, &reply, now_ns);
+}
+
+void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs)
+{
+    if (h->state == CLP_HOOK_ASKED)
+        step_call(h, now_ns);
+    if (h->state != CLP_HOOK_ANSWERED)
+        return;
+    if (runs) {
+        h->state = CLP_HOOK_RUNS;
+        remove_copy(h); /* loaded: the runtime keeps it mapped */
+    } else if (now_ns >= h->confirm_until_ns) {
+        off(h, "its runtime took the start-up hook and did not run it; the application was "
+               "probably published trimmed, with start-up hooks switched off "
+               "(StartupHookSupport)");
+        remove_copy(h);
+    }
+}
+
+void clp_hook_done(struct clp_hook *h)
+{
+    struct clp_ipc_reply reply;
+    if (h->state == CLP_HOOK_ASKED)
+        take_answer(h, clp_ipc_call_run(&h->call, &reply), &reply, clp_clock_monotonic_ns());
+    if (h->state == CLP_HOOK_ANSWERED)
+        remove_copy(h); /* the answer came after the file was read */
+    clp_cleanup_fd(&h->dir_fd);
+    clp_cleanup_fd(&h->parent_fd);
+    h->dir_fd = h->parent_fd = -1;
+}
+
+int clp_hook_environment(const char *library, const char *already, char *ret, size_t cap,
+                         char *reason, size_t reason_cap)
+{
+    char path[4096];
+    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
+    int r = clp_hook_open(library, path, sizeof(path), &fd, reason, reason_cap);
+    if (r < 0)
+        return r;
+    bool more = already && *already;
+    int n = snprintf(ret, cap, "%s%s%s", more ? already : "", more ? ":" : "", path);
+    if (n >= 0 && (size_t)n < cap && !strchr(path, ':'))
+        return 0;
+    snprintf(reason, reason_cap, "the path %.150s cannot stand in DOTNET_STARTUP_HOOKS", path);
+    return -EINVAL;
+}

@@ -1,0 +1,70 @@
+/* Brings Clrpulse.Spans.dll into a running process, so that its samples carry spans.
+ *
+ * ApplyStartupHook is the one command whose failure can end the target: on .NET 9 and 10 a file
+ * that is missing, unreadable or not the right one does. So it is sent only when the very bytes
+ * that the target will read are known to be ours, and as its user sees them in its own mount
+ * namespace; and the file stays where it is until the runtime has answered. The answer alone proves
+ * nothing (an application that was trimmed answers 0 and runs nothing): the library tells when the
+ * hook runs.
+ *
+ * Part of a session; one thread. */
+#ifndef CLP_AGENT_HOOK_H
+#define CLP_AGENT_HOOK_H
+
+#include "base/core/core.h"
+#include "sampler/eventpipe/discover.h"
+#include "sampler/eventpipe/ipc_call.h"
+
+#include <stdbool.h>
+
+#define CLP_HOOK_NAME "Clrpulse.Spans.dll"
+#define CLP_HOOK_ANSWER_NS (10 * CLP_NSEC_PER_SEC)
+#define CLP_HOOK_CONFIRM_NS (5 * CLP_NSEC_PER_SEC)
+
+enum clp_hook_state {
+    CLP_HOOK_NEW = 0,
+    CLP_HOOK_ASKED,    /* the runtime has the command */
+    CLP_HOOK_ANSWERED, /* it said yes; the hook has not said that it runs */
+    CLP_HOOK_RUNS,
+    CLP_HOOK_OFF, /* `reason` says why there are no spans */
+};
+
+struct clp_hook {
+    enum clp_hook_state state;
+    char reason[256];
+    char path[4096];       /* as the target sees it */
+    int dir_fd, parent_fd; /* of the copy; -1 when the target sees our own file */
+    char dir_name[48];
+    uint32_t uid, gid;
+    uint64_t confirm_until_ns;
+    struct clp_ipc_request request;
+    struct clp_ipc_call call;
+};
+
+/* `reason` NULL: on. Else off from the beginning, for that reason. */
+void clp_hook_init(struct clp_hook *h, const char *reason);
+/* Waits for an answer that is still due (CLP_HOOK_ANSWER_NS at most), then takes a copy away. The
+ * copy stays where a process may still come to read it. */
+void clp_hook_done(struct clp_hook *h);
+
+/* Checks everything and sends the command. `library` is our libclrpulse.so: the hook lies beside
+ * it. */
+void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *target, const char *library);
+/* Nothing to send: the target was started with it (clp_hook_environment). The confirmation is due
+ * from now on. */
+void clp_hook_expect(struct clp_hook *h, uint64_t now_ns);
+/* Goes on; `runs`: the library says that the hook runs. */
+void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs);
+
+/* Whether `file` is the hook that was built with this program: 0, or -errno with a sentence. The
+ * open file in *ret_fd. */
+int clp_hook_open(const char *library, char *ret_path, size_t cap, int *ret_fd, char *reason,
+                  size_t reason_cap) CLP_MUST_USE;
+
+/* What a process that is started with the library must have in its environment to start the hook as
+ * well: DOTNET_STARTUP_HOOKS, `already` (its value now, or NULL) kept in front. 0 with the value;
+ * -errno with a sentence when it must go without. */
+int clp_hook_environment(const char *library, const char *already, char *ret, size_t cap,
+                         char *reason, size_t reason_cap) CLP_MUST_USE;
+
+#endif

@@ -1,0 +1,123 @@
+#include "agent/seq.h"
+
+#include "base/cleanup.h"
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define NAME_LEN (2 * CLP_GUID_BYTES)
+#define TEXT_MAX_BYTES 32
+
+struct clp_seq {
+    int dir_fd; /* -1: numbers are not kept on disk */
+};
+
+static void file_name(const uint8_t cookie[CLP_GUID_BYTES], char ret[NAME_LEN + 1])
+{
+    for (size_t i = 0; i < CLP_GUID_BYTES; i++)
+        snprintf(ret + 2 * i, 3, "%02x", cookie[i]);
+}
+
+static bool is_ours(const char *name)
+{
+    return strlen(name) == NAME_LEN && strspn(name, "0123456789abcdef") == NAME_LEN;
+}
+
+/* A file is written with every window, so one that is old belongs to an instance that has ended. */
+static void sweep(int dir_fd)
+{
+    int list_fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLP_CLEANUP(clp_cleanup_dir) DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
+    struct stat st;
+    unsigned kept = 0;
+    if (!list) {
+        clp_cleanup_fd(&list_fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(list));) {
+        if (!is_ours(e->d_name) || fstatat(dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        if (time(NULL) - st.st_mtime > CLP_SEQ_OLD_SECONDS || ++kept > CLP_SEQ_FILES_MAX)
+            (void)unlinkat(dir_fd, e->d_name, 0);
+    }
+}
+
+static int open_dir(struct clp_seq *s, const char *state_dir, struct clp_fault *fault)
+{
+    char path[4096];
+    int n = snprintf(path, sizeof(path), "%s/seq", state_dir);
+    int r = n < 0 || (size_t)n >= sizeof(path) ? -ENAMETOOLONG : clp_file_mkdir_p(path, 0750);
+    if (r == 0) {
+        s->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        r = s->dir_fd < 0 ? -errno : faccessat(s->dir_fd, ".", W_OK, AT_EACCESS) < 0 ? -errno : 0;
+    }
+    if (r < 0)
+        return clp_fault_set(
+            fault, r,
+            "cannot keep the numbers of profiles in %.300s/seq: %s; make state.dir "
+            "writable, or set another one",
+            state_dir, strerror(-r));
+    sweep(s->dir_fd);
+    return 0;
+}
+
+int clp_seq_new(const char *state_dir, struct clp_seq **ret, struct clp_fault *fault)
+{
+    struct clp_seq *s = calloc(1, sizeof(*s));
+    if (!s)
+        return clp_fault_set(fault, -ENOMEM, "out of memory");
+    s->dir_fd = -1;
+    *ret = s;
+    return open_dir(s, state_dir, fault);
+}
+
+struct clp_seq *clp_seq_free(struct clp_seq *s)
+{
+    if (!s)
+        return NULL;
+    clp_cleanup_fd(&s->dir_fd);
+    free(s);
+    return NULL;
+}
+
+/* A file that says anything but a number counts as none. */
+static uint64_t read_next(const struct clp_seq *s, const char *name)
+{
+    CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
+    char *end;
+    if (s->dir_fd < 0 || clp_file_read_at(s->dir_fd, name, TEXT_MAX_BYTES, &text, NULL) < 0)
+        return 0;
+    errno = 0;
+    unsigned long long next = strtoull(text, &end, 10);
+    return errno || end == text || *end != '\n' || next > CLP_SEQ_MAX ? 0 : next;
+}
+
+uint64_t clp_seq_next(const struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES],
+                      uint64_t shared)
+{
+    char name[NAME_LEN + 1];
+    file_name(cookie, name);
+    uint64_t kept = read_next(s, name);
+    return shared <= CLP_SEQ_MAX ? CLP_MAX(kept, shared) : kept;
+}
+
+int clp_seq_taken(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES], uint64_t seq)
+{
+    char name[NAME_LEN + 1], text[TEXT_MAX_BYTES];
+    file_name(cookie, name);
+    int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)seq + 1);
+    return s->dir_fd < 0 ? 0 : clp_file_write_at(s->dir_fd, name, text, (size_t)n, 0640);
+}
+
+void clp_seq_forget(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES])
+{
+    char name[NAME_LEN + 1];
+    file_name(cookie, name);
+    if (s->dir_fd >= 0)
+        (void)unlinkat(s->dir_fd, name, 0);
+}

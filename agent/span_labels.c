@@ -1,0 +1,119 @@
+#include "agent/span_labels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FINAL (1ull << 32) /* beside an endpoint's number */
+
+void clp_span_labels_init(struct clp_span_labels *s, enum clp_span_mode mode)
+{
+    *s = (struct clp_span_labels){.mode = mode};
+    clp_map_init(&s->endpoints, CLP_SPAN_ENDPOINTS_KNOWN);
+    clp_map_init(&s->roots, CLP_SPAN_ROOTS_WINDOW);
+    clp_map_init(&s->names, CLP_SPAN_ENDPOINTS_WINDOW);
+}
+
+void clp_span_labels_done(struct clp_span_labels *s)
+{
+    struct clp_map_item i;
+    for (uint32_t at = clp_map_begin(&s->endpoints); clp_map_next(&s->endpoints, &at, &i);)
+        free(i.value->ptr);
+    clp_map_done(&s->endpoints);
+    clp_map_done(&s->roots);
+    clp_map_done(&s->names);
+}
+
+/* The target's numbers grow for ever. Beyond the ceiling, far above what the library keeps at a
+ * time, new ones stay without a name. */
+static void add_endpoint(struct clp_span_labels *s, uint32_t number, const char *name)
+{
+    if (clp_map_get_u64(&s->endpoints, number))
+        return;
+    union clp_map_value v = {.ptr = strdup(name)};
+    if (!v.ptr || clp_map_put_u64(&s->endpoints, number, v) < 0)
+        free(v.ptr);
+}
+
+static void note_root(struct clp_span_labels *s, uint64_t root, uint64_t endpoint)
+{
+    const union clp_map_value *known = clp_map_get_u64(&s->roots, root);
+    if (!root || (known && (known->u64 & FINAL)))
+        return;
+    union clp_map_value v = {.u64 = endpoint};
+    (void)!clp_map_put_u64(&s->roots, root, v); /* beyond the ceiling: no endpoint */
+}
+
+void clp_span_labels_record(struct clp_span_labels *s, const struct clp_reader_record *r)
+{
+    if (s->mode == CLP_SPANS_OFF)
+        return;
+    if (r->type == CLP_REC_ENDPOINT)
+        add_endpoint(s, r->endpoint.rec->endpoint, r->endpoint.name);
+    else if (r->type == CLP_REC_ROOT)
+        note_root(s, r->root.rec->local_root_span_id, r->root.rec->endpoint | FINAL);
+    else if (r->type == CLP_REC_SPAN && r->span.rec->endpoint)
+        note_root(s, r->span.rec->local_root_span_id, r->span.rec->endpoint);
+}
+
+size_t clp_span_labels_of(struct clp_span_labels *s, const struct clp_def_span *span,
+                          struct clp_span_texts *texts, struct clp_profile_label *ret)
+{
+    size_t n = 0;
+    if (s->mode == CLP_SPANS_OFF || span->span_id == 0)
+        return 0;
+    if (s->sets == CLP_SPAN_SETS_WINDOW) {
+        s->without++;
+        return 0;
+    }
+    s->sets++;
+    snprintf(texts->trace, sizeof(texts->trace), "%016llx%016llx",
+             (unsigned long long)span->trace_high, (unsigned long long)span->trace_low);
+    snprintf(texts->span, sizeof(texts->span), "%016llx", (unsigned long long)span->span_id);
+    snprintf(texts->root, sizeof(texts->root), "%016llx",
+             (unsigned long long)span->local_root_span_id);
+    ret[n++] = (struct clp_profile_label){.key = "trace_id", .str = texts->trace};
+    if (s->mode == CLP_SPANS_FULL)
+        ret[n++] = (struct clp_profile_label){.key = "span_id", .str = texts->span};
+    if (span->local_root_span_id)
+        ret[n++] = (struct clp_profile_label){.key = "local_root_span_id", .str = texts->root};
+    return n;
+}
+
+/* ---- endpoints ----------------------------------------------------------------------------- */
+
+/* The window's names are bounded; what comes after them is shown as one. */
+static const char *bounded(struct clp_span_labels *s, const char *name)
+{
+    size_t n = strlen(name);
+    union clp_map_value v = {.u64 = 1};
+    if (clp_map_get(&s->names, name, n) || clp_map_put(&s->names, name, n, v) == 0)
+        return name;
+    return CLP_PROFILE_OTHER_NAME;
+}
+
+static const char *endpoint_of(void *user, const char *root)
+{
+    struct clp_span_labels *s = user;
+    const union clp_map_value *known = clp_map_get_u64(&s->roots, strtoull(root, NULL, 16));
+    if (!known)
+        return NULL;
+    uint32_t number = (uint32_t)known->u64;
+    if (number == CLP_ENDPOINT_OTHER)
+        return CLP_PROFILE_OTHER_NAME;
+    const char *name = clp_map_get_ptr_u64(&s->endpoints, number);
+    return name ? bounded(s, name) : NULL;
+}
+
+void clp_span_labels_finish(struct clp_span_labels *s, struct clp_profile *p)
+{
+    if (s->roots.len)
+        clp_profile_label_late(p, "local_root_span_id", "endpoint", endpoint_of, s);
+    if (s->without)
+        (void)!clp_profile_comment(p, "agent_samples_without_span=%llu count",
+                                   (unsigned long long)s->without);
+    s->without = 0;
+    s->sets = 0;
+    clp_map_done(&s->roots);
+    clp_map_done(&s->names);
+}

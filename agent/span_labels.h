@@ -1,0 +1,56 @@
+/* What samples say of the request that they were taken in: labels trace_id, span_id,
+ * local_root_span_id and endpoint.
+ *
+ * The ids are known with the sample, the endpoint for good only when the local root ends: it is
+ * added when the window does. Part of profile_build.h; one thread. */
+#ifndef CLP_AGENT_SPAN_LABELS_H
+#define CLP_AGENT_SPAN_LABELS_H
+
+#include "base/core/core.h"
+#include "base/map.h"
+#include "pprof/profile.h"
+#include "wire/reader.h"
+
+/* How much of it goes into profiles. Each local root, or span, makes samples of its own. */
+enum clp_span_mode {
+    CLP_SPANS_FULL = 0,
+    CLP_SPANS_ROOTS = 1, /* without span_id */
+    CLP_SPANS_OFF = 2,
+};
+
+#define CLP_SPAN_LABELS_MAX 3u          /* of one sample, before its endpoint is known */
+#define CLP_SPAN_ENDPOINTS_WINDOW 500u  /* distinct names in one window, then [other] */
+#define CLP_SPAN_SETS_WINDOW 32768u     /* label sets with a span in one window, then without */
+#define CLP_SPAN_ENDPOINTS_KNOWN 16384u /* names of one target */
+#define CLP_SPAN_ROOTS_WINDOW 65536u
+
+/* The span that a thread is in; span_id 0: none. */
+struct clp_def_span {
+    uint64_t trace_high, trace_low, span_id, local_root_span_id;
+};
+
+struct clp_span_labels {
+    enum clp_span_mode mode;
+    struct clp_map endpoints; /* number -> name */
+    struct clp_map roots;     /* of this window: root -> endpoint, final ones with a bit */
+    struct clp_map names;     /* shown in this window */
+    uint32_t sets;            /* made in this window */
+    uint64_t without;         /* samples that got no span labels because there were too many */
+};
+
+void clp_span_labels_init(struct clp_span_labels *s, enum clp_span_mode mode);
+void clp_span_labels_done(struct clp_span_labels *s);
+
+/* Takes ENDPOINT and ROOT; of SPAN what concerns the endpoint. */
+void clp_span_labels_record(struct clp_span_labels *s, const struct clp_reader_record *r);
+/* Texts of one span's labels, which the labels point into. */
+struct clp_span_texts {
+    char trace[33], span[17], root[17];
+};
+/* Appends at most CLP_SPAN_LABELS_MAX labels; how many. */
+size_t clp_span_labels_of(struct clp_span_labels *s, const struct clp_def_span *span,
+                          struct clp_span_texts *texts, struct clp_profile_label *ret);
+/* The window ends: adds endpoints, and forgets what belonged to it. */
+void clp_span_labels_finish(struct clp_span_labels *s, struct clp_profile *p);
+
+#endif

@@ -1,0 +1,493 @@
+#include "sampler/inproc/wall.h"
+#include "sampler/inproc/spans.h"
+
+#include "base/core/arena.h"
+#include "sampler/inproc/clock.h"
+#include "sampler/inproc/collect.h"
+#include "sampler/inproc/image_files.h"
+#include "sampler/inproc/rawcall.h"
+#include "sampler/inproc/thread_table.h"
+#include "sampler/inproc/wall_shot.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define INTERVAL_NS (10 * CLP_NSEC_PER_MSEC)
+#define INTERVAL_MAX_NS (4 * CLP_NSEC_PER_SEC)
+#define IDLE_SHARE                                                                                 \
+    4 /* a thread that did not move for a time is looked at after a quarter of it                  \
+       */
+#define GRID_NS (128 * CLP_NSEC_PER_MSEC)
+#define TOGETHER_NS (2 * CLP_NSEC_PER_MSEC) /* one round looks at all that are due so soon */
+#define ROUND_MIN_NS (4 * CLP_NSEC_PER_MSEC)
+#define ROUND_COST_NS (CLP_NSEC_PER_MSEC / 2) /* what a round saves up for */
+#define BURST_NS (20 * CLP_NSEC_PER_MSEC)     /* of CPU time that was saved up */
+#define LOOKS_BETWEEN_CHECKS 16u
+#define TRIES 3u                     /* at a thread that ran while it was looked at */
+#define TELL_NS CLP_NSEC_PER_SEC * 5 /* a wait that goes on is told of at least so often */
+#define FLUSH_SHOTS 512u
+#define SHORT_LIFE_NS (20 * CLP_NSEC_PER_MSEC)
+#define FROZEN_NS CLP_NSEC_PER_SEC /* beyond what a round may be late */
+
+static struct {
+    bool running;
+    struct clp_wall_sink sink;
+    uint32_t budget_ppm;
+    uint64_t pass;
+    uint64_t *due_ns; /* by record; 0: to be looked at by its record */
+    uint32_t cursor;
+    int64_t tokens_ns; /* CPU time that may be spent now */
+    uint64_t refilled_ns;
+    uint64_t round_ns;    /* of the last round */
+    uint64_t own_wait_ns; /* the loop's own time on the run queue then */
+    uint64_t random;
+    struct clp_wall_totals totals;
+} W;
+
+/* ---- instants ------------------------------------------------------------------------------ */
+
+static uint64_t random_below(uint64_t n)
+{
+    W.random ^= W.random << 13;
+    W.random ^= W.random >> 7;
+    W.random ^= W.random << 17;
+    return n ? W.random % n : 0;
+}
+
+/* Half to one and a half times the mean, chosen before the interval begins.  Long intervals end on
+ * a grid: many idle threads then share a round, and the loop need not wake for each. */
+static void set_due(const struct clp_record *r, uint64_t now_ns)
+{
+    uint64_t idle = now_ns > r->wall.changed_ns ? now_ns - r->wall.changed_ns : 0;
+    uint64_t mean = CLP_MIN(CLP_MAX(idle / IDLE_SHARE, INTERVAL_NS), INTERVAL_MAX_NS);
+    uint64_t due = now_ns + mean / 2 + random_below(mean);
+    if (mean >= GRID_NS)
+        due += GRID_NS - due % GRID_NS;
+    else if (mean >= GRID_NS / 4)
+        due += GRID_NS / 4 - due % (GRID_NS / 4);
+    W.due_ns[clp_table_index(r)] = due;
+}
+
+/* ---- what is told -------------------------------------------------------------------------- */
+
+static void tell(const struct clp_record *r, enum clp_special special, uint16_t flags, uint64_t ns,
+                 uint64_t time_ns)
+{
+    if (ns)
+        W.sink.wait(W.sink.user, &r->pub, special, flags, ns, time_ns);
+}
+
+static bool is_kernel_worker(const struct clp_record *r)
+{
+    return r->pub.kind == CLP_THREAD_NATIVE && strncmp(r->pub.name, "iou-", 4) == 0;
+}
+
+static bool wants_stacks(const struct clp_record *r)
+{
+    if (r->pub.kind == CLP_THREAD_NATIVE)
+        return clp_thread_table.native_stacks && !is_kernel_worker(r);
+    return r->pub.kind == CLP_THREAD_MANAGED || r->pub.kind == CLP_THREAD_RUNTIME;
+}
+
+/* The word for a wait whose stack is not known. */
+static enum clp_special word_for(const struct clp_record *r)
+{
+    if (is_kernel_worker(r))
+        return CLP_SPECIAL_KERNEL_WORKER;
+    return wants_stacks(r) ? CLP_SPECIAL_UNKNOWN_WAIT : CLP_SPECIAL_NATIVE_THREAD;
+}
+
+/* Runnable time since it was last told; what the kernel does not count is none. */
+static uint64_t cpu_wait_of(struct clp_record *r)
+{
+    struct clp_wall_thread *w = &r->wall;
+    uint64_t delay, since = 0;
+    if (clp_wall_shot_delay(r->pub.tid, r->pub.thread_id, &delay) < 0)
+        return 0;
+    if (w->delay_known && delay > w->delay_ns)
+        since = delay - w->delay_ns;
+    w->delay_ns = delay;
+    w->delay_known = true;
+    return since;
+}
+
+/* All that is owed, without a new stack.  `runnable`: the thread could run just now, so what the
+ * kernel has not counted yet is most likely its wait for a CPU. */
+static void tell_all(struct clp_record *r, uint64_t now_ns, uint64_t clock_ns, bool runnable)
+{
+    struct clp_wall_split s;
+    bool moved = wants_stacks(r) && clock_ns != r->wall.clock_ns;
+    uint64_t cpu_wait = moved ? cpu_wait_of(r) : 0;
+    clp_wall_account_split(&r->wall.account, now_ns, clock_ns, cpu_wait, &s);
+    enum clp_special word = r->wall.has_stack ? CLP_SPECIAL_NONE : word_for(r);
+    if (runnable && !r->wall.has_stack) {
+        s.cpu_wait_ns += s.old_ns + s.new_ns;
+        s.old_ns = s.new_ns = 0;
+    }
+    tell(r, word, 0, s.old_ns + s.new_ns, now_ns);
+    tell(r, CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, s.cpu_wait_ns, now_ns);
+}
+
+/* ---- a new stack --------------------------------------------------------------------------- */
+
+static uint64_t hash_of(const struct clp_collect_stack *s, int32_t call, uint64_t span_id)
+{
+    uint64_t h = ((uint64_t)(uint32_t)call << 32 | s->flags) + 0x9e3779b97f4a7c15ull;
+    h ^= span_id;
+    for (uint16_t i = 0; i < s->count; i++) {
+        h = (h ^ s->frames[i]) * 0xd6e8feb86659fd93ull;
+        h ^= h >> 32;
+    }
+    return h | 1;
+}
+
+/* The span that the thread was in at the shot: writing another takes CPU time. */
+static void span_of(const struct clp_record *r, const struct clp_wall_shot *shot,
+                    struct clp_span *ret)
+{
+    const struct clp_span_cell *cell = atomic_load(&clp_table_slot(r)->span);
+    uint64_t clock;
+    *ret = (struct clp_span){0};
+    if (!cell || !clp_span_read(cell, ret) || ret->span_id == 0)
+        return;
+    if (clp_clock_thread_ns(r->pub.tid, &clock) < 0 || clock != shot->clock_ns)
+        *ret = (struct clp_span){0};
+    clp_spans_saw_root(ret->local_root_span_id);
+}
+
+static void take_stack(struct clp_record *r, const struct clp_wall_shot *shot,
+                       const struct clp_collect_stack *stack)
+{
+    struct clp_wall_thread *w = &r->wall;
+    struct clp_wall_split s;
+    struct clp_span span;
+    span_of(r, shot, &span);
+    uint64_t hash = hash_of(stack, shot->call, span.span_id);
+    bool same = w->has_stack && hash == w->hash;
+    /* A thread that has not run since we came has not waited for a CPU either. */
+    uint64_t cpu_wait = shot->clock_ns > w->account.cpu_from_ns ? cpu_wait_of(r) : 0;
+    clp_wall_account_split(&w->account, shot->time_ns, shot->clock_ns, cpu_wait, &s);
+    tell(r, CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, s.cpu_wait_ns, shot->time_ns);
+    if (!w->has_stack) { /* nothing that it could be shared with */
+        s.new_ns += s.old_ns;
+        s.old_ns = 0;
+    }
+    if (same) {
+        tell(r, CLP_SPECIAL_NONE, 0, s.old_ns + s.new_ns, shot->time_ns);
+    } else {
+        tell(r, CLP_SPECIAL_NONE, 0, s.old_ns, shot->time_ns);
+        struct clp_feed_sample sample = {.thread = &r->pub,
+                                         .kind = CLP_SAMPLE_WALL,
+                                         .value_ns = s.new_ns,
+                                         .value2 = (uint64_t)(shot->call + 1),
+                                         .time_ns = shot->time_ns,
+                                         .flags = stack->flags,
+                                         .count = stack->count,
+                                         .hijacked = stack->hijacked,
+                                         .frames = stack->frames,
+                                         .span = &span};
+        w->has_stack = W.sink.stack(W.sink.user, &sample);
+    }
+    w->hash = hash;
+    w->clock_ns = shot->clock_ns;
+}
+
+static int shoot(struct clp_record *r, struct clp_wall_shot *shot)
+{
+    const struct clp_thread_slot *slot = clp_table_slot(r);
+    uint64_t object = atomic_load(&slot->thread_object), offset = clp_capture_hijack_offset();
+    int e = -EAGAIN;
+    for (unsigned i = 0; i < TRIES && e == -EAGAIN; i++) {
+        e = clp_wall_shot_take(r->pub.tid, r->pub.thread_id, slot, r->wall.copy_bytes,
+                               clp_collect_hijack_stub(), object && offset ? object + offset : 0,
+                               shot);
+        W.totals.moved += e == -EAGAIN;
+    }
+    return e;
+}
+
+/* Shoots and walks; a stack that is larger than was copied is copied again. */
+static int look_at(struct clp_record *r)
+{
+    struct clp_wall_shot shot;
+    struct clp_collect_stack stack;
+    int e = shoot(r, &shot);
+    if (e < 0)
+        return e;
+    clp_collect_stack(&shot.in, clp_table_slot(r), W.pass, &stack);
+    if (stack.flags & CLP_SAMPLE_TRUNCATED && r->wall.copy_bytes < CLP_WALL_COPY_MAX) {
+        r->wall.copy_bytes = CLP_WALL_COPY_MAX;
+        if ((e = shoot(r, &shot)) < 0)
+            return e;
+        clp_collect_stack(&shot.in, clp_table_slot(r), W.pass, &stack);
+    }
+    W.totals.stacks++;
+    take_stack(r, &shot, &stack);
+    return 0;
+}
+
+/* ---- visits -------------------------------------------------------------------------------- */
+
+static void first_sight(struct clp_record *r)
+{
+    struct clp_wall_thread *w = &r->wall;
+    w->begun = true;
+    w->delay_known = true; /* born while we look: all of it is told */
+    w->copy_bytes = CLP_WALL_COPY_MIN;
+    w->changed_ns = r->made_at_ns;
+}
+
+static void visit(struct clp_record *r, uint64_t now_ns)
+{
+    struct clp_wall_thread *w = &r->wall;
+    uint64_t clock;
+    W.totals.visits++;
+    if (!wants_stacks(r) || clp_clock_thread_ns(r->pub.tid, &clock) < 0) {
+        w->changed_ns = 0; /* at leisure: its time is told at a flush, or at its end */
+    } else if (w->has_stack && clock == w->clock_ns) {
+        uint64_t now = clp_clock_monotonic_ns();
+        clp_wall_account_sure(&w->account, now, clock);
+        if (clp_wall_account_owed(&w->account, now, clock) > TELL_NS)
+            tell_all(r, now, clock, false);
+    } else {
+        w->changed_ns = clp_clock_monotonic_ns();
+        int e = look_at(r);
+        if (!w->delay_known && clock > w->account.cpu_from_ns)
+            (void)cpu_wait_of(r); /* what it waited before is not told */
+        if (e < 0 && e != -EAGAIN && e != -EBUSY && e != -ESRCH) {
+            w->has_stack = false;
+            tell_all(r, w->changed_ns, clock, false);
+        }
+    }
+    set_due(r, now_ns);
+}
+
+/* A record whose due time is 0: free, or not seen before. */
+static void meet(uint32_t index, uint64_t now_ns)
+{
+    struct clp_record *r = clp_table_at(index);
+    if (!r || atomic_load(&r->state) != CLP_RECORD_LIVE)
+        return;
+    if (!r->wall.begun)
+        first_sight(r);
+    W.due_ns[index] = now_ns + random_below(INTERVAL_NS);
+}
+
+/* CPU time for looks. Reading an image's tables, once in its life, is no part of what they cost. */
+static uint64_t cost_clock(void)
+{
+    return clp_clock_self_ns() - clp_image_files_load_ns();
+}
+
+/* False: the budget is used up. */
+static bool visit_due(uint64_t now_ns, uint64_t *ret_next_ns)
+{
+    uint32_t n = clp_table_count(), looks = 0;
+    uint64_t began = cost_clock(), next = UINT64_MAX;
+    bool left = true;
+    for (uint32_t i = 0; i < n && left; i++) {
+        uint32_t index = W.cursor < n ? W.cursor : 0;
+        W.cursor = index + 1;
+        if (W.due_ns[index] == 0)
+            meet(index, now_ns);
+        if (W.due_ns[index] && W.due_ns[index] <= now_ns + TOGETHER_NS) {
+            struct clp_record *r = clp_table_at(index);
+            W.due_ns[index] = 0;
+            if (r && atomic_load(&r->state) == CLP_RECORD_LIVE)
+                visit(r, now_ns);
+            if (++looks % LOOKS_BETWEEN_CHECKS == 0)
+                left = (int64_t)(cost_clock() - began) < W.tokens_ns;
+        }
+        if (W.due_ns[index])
+            next = CLP_MIN(next, W.due_ns[index]);
+    }
+    uint64_t cost = cost_clock() - began;
+    W.tokens_ns -= (int64_t)cost;
+    W.totals.cost_ns += cost;
+    *ret_next_ns = next;
+    return left;
+}
+
+static void refill(uint64_t now_ns)
+{
+    int64_t got = (int64_t)((now_ns - W.refilled_ns) / 1000 * W.budget_ppm / 1000);
+    W.refilled_ns = now_ns;
+    W.tokens_ns = CLP_MIN(W.tokens_ns + got, (int64_t)BURST_NS);
+}
+
+/* Until there is enough to be worth a round. */
+static uint64_t saving_up_ns(void)
+{
+    uint64_t missing = (uint64_t)CLP_MAX((int64_t)ROUND_COST_NS - W.tokens_ns, (int64_t)0);
+    uint64_t ns = missing * 1000 / W.budget_ppm * 1000;
+    return CLP_MAX(ns, INTERVAL_NS);
+}
+
+/* ---- a process that was stopped ------------------------------------------------------------ */
+
+#define NOT_COUNTED                                                                                \
+    UINT64_MAX /* by this kernel: then a busy machine looks like a frozen process                  \
+                */
+
+static uint64_t own_wait(void)
+{
+    uint64_t ns = 0;
+    int32_t tid = (int32_t)clp_raw3(SYS_gettid, 0, 0, 0);
+    return clp_wall_shot_delay(tid, UINT32_MAX, &ns) < 0 ? NOT_COUNTED : ns;
+}
+
+static void give_frozen(struct clp_record *r, uint64_t now_ns, uint64_t frozen_ns)
+{
+    uint64_t clock;
+    struct clp_wall_account *a = &r->wall.account;
+    if (!r->wall.begun || clp_clock_thread_ns(r->pub.tid, &clock) < 0)
+        return;
+    tell(r, CLP_SPECIAL_FROZEN, 0, clp_wall_account_take(a, now_ns, clock, frozen_ns), now_ns);
+}
+
+/* The loop sleeps for some 300 ms at most.  It was away for longer, and not because it had to wait
+ * for a CPU: somebody has stopped the process, by a signal or a freezer. */
+static void look_for_frozen(uint64_t now_ns)
+{
+    uint64_t waited = own_wait();
+    uint64_t away = now_ns - W.round_ns, queued = waited - W.own_wait_ns;
+    W.own_wait_ns = waited;
+    if (waited == NOT_COUNTED || away < FROZEN_NS || queued > away / 2)
+        return;
+    for (uint32_t i = 0; i < clp_table_count(); i++) {
+        struct clp_record *r = clp_table_at(i);
+        if (r && atomic_load(&r->state) == CLP_RECORD_LIVE)
+            give_frozen(r, now_ns, away - CLP_MIN(queued, away));
+    }
+}
+
+/* ---- the end of a thread ------------------------------------------------------------------- */
+
+/* The thread has ended; its last clock is pub.seen_ns. */
+static void thread_ended(struct clp_record *r, uint64_t now_ns)
+{
+    struct clp_wall_split s;
+    if (!r->wall.begun)
+        first_sight(r);
+    uint64_t end = r->ended_at_ns ? r->ended_at_ns : now_ns;
+    clp_wall_account_split(&r->wall.account, end, r->pub.seen_ns, 0, &s);
+    uint64_t left = s.old_ns + s.new_ns;
+    if (!wants_stacks(r))
+        tell(r, word_for(r), 0, left, end);
+    else if (r->wall.has_stack)
+        tell(r, CLP_SPECIAL_NONE, 0, left, end);
+    else if (r->sampled || end - CLP_MIN(end, r->wall.account.from_ns) > SHORT_LIFE_NS)
+        tell(r, CLP_SPECIAL_THREAD_ENDED, 0, left, end);
+    else if (left)
+        W.sink.wait(W.sink.user, clp_threads_process(), CLP_SPECIAL_SHORT_LIVED, 0, left, end);
+    W.due_ns[clp_table_index(r)] = 0;
+    clp_wall_shot_forget(r->pub.thread_id);
+}
+
+/* ---- wall.h -------------------------------------------------------------------------------- */
+
+/* Nothing of before counts. */
+static void begin_all(uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < clp_table_count(); i++) {
+        struct clp_record *r = clp_table_at(i);
+        if (!r)
+            continue;
+        r->wall = (struct clp_wall_thread){
+            .begun = true, .copy_bytes = CLP_WALL_COPY_MIN, .changed_ns = now_ns};
+        clp_wall_account_begin(&r->wall.account, now_ns, r->pub.seen_ns);
+    }
+}
+
+static void forget_stacks(uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < clp_table_count(); i++) {
+        struct clp_record *r = clp_table_at(i);
+        if (!r)
+            continue;
+        r->wall.has_stack = false;
+        r->wall.changed_ns = now_ns;
+        W.due_ns[i] = 0;
+    }
+}
+
+int clp_wall_start(uint64_t now_ns, uint32_t budget_ppm, bool keep_files,
+                   const struct clp_wall_sink *sink)
+{
+    size_t bytes = clp_thread_table.capacity * sizeof(uint64_t);
+    W.budget_ppm = budget_ppm ? budget_ppm : CLP_WALL_BUDGET_PPM;
+    if (W.running) {
+        forget_stacks(now_ns);
+        return 0;
+    }
+    if (!W.due_ns && !(W.due_ns = clp_pages_alloc(bytes)))
+        return -ENOMEM;
+    if (clp_wall_shot_init(keep_files) < 0)
+        return -ENOMEM;
+    memset(W.due_ns, 0, clp_table_count() * sizeof(uint64_t));
+    W.sink = *sink;
+    W.random = now_ns | 1;
+    W.tokens_ns = BURST_NS;
+    W.refilled_ns = W.round_ns = now_ns;
+    W.own_wait_ns = own_wait();
+    begin_all(now_ns);
+    clp_thread_table.ended = thread_ended;
+    W.running = true;
+    return 0;
+}
+
+void clp_wall_stop(void)
+{
+    if (!W.running)
+        return;
+    W.running = false;
+    clp_thread_table.ended = NULL;
+    clp_wall_shot_close();
+}
+
+uint64_t clp_wall_round(uint64_t now_ns, uint64_t pass)
+{
+    uint64_t next;
+    if (!W.running)
+        return UINT64_MAX;
+    W.pass = pass;
+    look_for_frozen(now_ns);
+    refill(now_ns);
+    bool left = W.tokens_ns <= 0 ? false : visit_due(now_ns, &next);
+    W.round_ns = clp_clock_monotonic_ns();
+    if (!left)
+        return saving_up_ns();
+    return next == UINT64_MAX ? next : CLP_MAX(next, W.round_ns + ROUND_MIN_NS) - W.round_ns;
+}
+
+void clp_wall_flush(uint64_t pass)
+{
+    uint32_t shots = 0;
+    if (!W.running)
+        return;
+    W.pass = pass;
+    for (uint32_t i = 0; i < clp_table_count(); i++) {
+        struct clp_record *r = clp_table_at(i);
+        uint64_t clock;
+        if (!r || atomic_load(&r->state) != CLP_RECORD_LIVE ||
+            clp_clock_thread_ns(r->pub.tid, &clock) < 0)
+            continue;
+        if (!r->wall.begun)
+            first_sight(r);
+        uint64_t now = clp_clock_monotonic_ns();
+        bool known = r->wall.has_stack && clock == r->wall.clock_ns;
+        int e = known || !wants_stacks(r) || shots++ >= FLUSH_SHOTS ? -ECANCELED : look_at(r);
+        if (e < 0)
+            tell_all(r, now, clock, e == -EBUSY);
+    }
+}
+
+struct clp_wall_totals clp_wall_totals(void)
+{
+    return W.totals;
+}
+
+size_t clp_wall_bytes(void)
+{
+    return W.running ? clp_table_count() * sizeof(uint64_t) + CLP_WALL_COPY_MIN : 0;
+}

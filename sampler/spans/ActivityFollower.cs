@@ -1,0 +1,87 @@
+using System;
+using System.Diagnostics;
+using System.Globalization;
+
+namespace Clrpulse;
+
+// Keeps SpanContext.Current on Activity.Current.
+//
+// Activity.CurrentChanged tells of each start, stop and assignment; between them the AsyncLocal flows
+// by itself. Nothing listens to an ActivitySource, so HasListeners() stays what it was: no activity
+// is created, sampled or recorded that would not exist without us, and none becomes dearer to start.
+internal static class ActivityFollower
+{
+    internal static bool Start()
+    {
+        if (!Library.Find())
+            return false;
+        Activity.CurrentChanged += Changed;
+        Library.HookRuns();
+        return true;
+    }
+
+    private static void Changed(object? sender, ActivityChangedEventArgs change)
+    {
+        try
+        {
+            Follow(change.Previous, change.Current);
+        }
+        catch (Exception)
+        {
+            // Nobody who starts an activity may see our trouble.
+        }
+    }
+
+    private static void Follow(Activity? previous, Activity? current)
+    {
+        SpanContext? context = SpanContext.Current;
+        if (context != null && previous != null && previous.IsStopped)
+            Ended(previous, context);
+        if (current == null || current.IsStopped)
+            SpanContext.Current = null;
+        else if (Library.Live || context != null)
+            SpanContext.Current = ContextOf(current, context);
+    }
+
+    private static SpanContext? ContextOf(Activity activity, SpanContext? context)
+    {
+        for (SpanContext? c = context; c != null; c = c.Parent)
+            if (ReferenceEquals(c.Owner, activity))
+                return c;
+        if (activity.IdFormat != ActivityIdFormat.W3C)
+            return null;
+        SpanContext? parent = context != null && ReferenceEquals(context.Owner, activity.Parent)
+            ? context : null;
+        string trace = activity.TraceId.ToHexString();
+        ulong id = Number(activity.SpanId.ToHexString());
+        var made = new SpanContext(Number(trace.AsSpan(0, 16)), Number(trace.AsSpan(16)), id,
+            parent?.LocalRoot ?? RootOf(activity), parent, activity);
+        made.Endpoint = parent?.Endpoint ?? Names.Of(Root(activity).DisplayName);
+        return made;
+    }
+
+    // The outermost activity of this process: its parent is another process's, or none.
+    private static Activity Root(Activity activity)
+    {
+        while (activity.Parent is { } parent)
+            activity = parent;
+        return activity;
+    }
+
+    private static ulong RootOf(Activity activity) => Number(Root(activity).SpanId.ToHexString());
+
+    private static ulong Number(ReadOnlySpan<char> hex)
+        => ulong.Parse(hex, NumberStyles.AllowHexSpecifier, CultureInfo.InvariantCulture);
+
+    // A local root has got its last name by now: frameworks set the route when they have matched it.
+    private static void Ended(Activity activity, SpanContext context)
+    {
+        if (activity.Parent != null || activity.IdFormat != ActivityIdFormat.W3C)
+            return;
+        ulong root = ReferenceEquals(context.Owner, activity)
+            ? context.Id : Number(activity.SpanId.ToHexString());
+        if (Library.WasSampled(root))
+            Library.RootEnded(root, activity.GetTagItem("http.route") as string is { Length: > 0 } route
+                ? route : activity.DisplayName);
+    }
+}

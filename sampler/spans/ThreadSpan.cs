@@ -1,0 +1,74 @@
+using System;
+using System.Threading;
+
+namespace Clrpulse;
+
+/// <summary>
+/// For programs that have no System.Diagnostics.Activity: sets the span of the current flow of
+/// execution, so that samples carry it. It flows like an AsyncLocal, over await and Task.Run, and
+/// ends with the method that set it, or with Dispose. Without a clrpulse library in the process, or
+/// while nobody records, it does next to nothing.
+/// </summary>
+public static class ThreadSpan
+{
+    /// <summary>
+    /// Enters a span. <paramref name="localRoot"/> is the outermost span of this process in the
+    /// trace; 0 takes that of the span around this one, or this span itself.
+    /// </summary>
+    public static Scope Enter(ulong traceHigh, ulong traceLow, ulong span, string? endpoint = null,
+        ulong localRoot = 0)
+    {
+        SpanContext? around = SpanContext.Current;
+        if (!Ready() || span == 0 || (traceHigh | traceLow) == 0)
+            return new Scope(around, null);
+        ulong root = localRoot != 0 ? localRoot : around?.LocalRoot ?? span;
+        var entered = new SpanContext(traceHigh, traceLow, span, root, around, null)
+        {
+            Endpoint = endpoint == null ? around?.Endpoint ?? Library.NoEndpoint : Names.Of(endpoint),
+        };
+        SpanContext.Current = entered;
+        return new Scope(around, entered);
+    }
+
+    /// <summary>Leaves every span.</summary>
+    public static void Clear() => SpanContext.Current = null;
+
+    /// <summary>Gives the span around back when it is disposed.</summary>
+    public readonly struct Scope : IDisposable
+    {
+        private readonly SpanContext? around, entered;
+
+        internal Scope(SpanContext? around, SpanContext? entered)
+        {
+            this.around = around;
+            this.entered = entered;
+        }
+
+        public void Dispose()
+        {
+            if (entered != null)
+                SpanContext.Current = around;
+        }
+    }
+
+    private static long lookAgainAt;
+
+    // The library may come at any time, and looking for it reads a file.
+    private static bool Ready()
+    {
+        if (Library.Found)
+            return Library.Live;
+        long now = Environment.TickCount64;
+        if (now < Volatile.Read(ref lookAgainAt))
+            return false;
+        Volatile.Write(ref lookAgainAt, now + 5_000);
+        try
+        {
+            return Library.Find() && Library.Live;
+        }
+        catch (Exception)
+        {
+            return false;
+        }
+    }
+}

@@ -1,0 +1,7 @@
+add_executable(bench-encode ${CMAKE_CURRENT_LIST_DIR}/bench-encode.c)
+target_include_directories(bench-encode PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(bench-encode PRIVATE _GNU_SOURCE)
+target_compile_options(bench-encode PRIVATE ${CLP_WARNINGS})
+target_link_libraries(bench-encode PRIVATE clp_pprof)
+add_test(NAME bench-encode CONFIGURATIONS Bench COMMAND bench-encode)
+set_tests_properties(bench-encode PROPERTIES LABELS bench RUN_SERIAL ON TIMEOUT 300)

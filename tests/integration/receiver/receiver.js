@@ -1,0 +1,163 @@
+// Independent receivers for the tests of delivery: Connect's own server for the calls of Pyroscope and
+// Parca, busboy for Datadog's form.  Keeps every request it took, as files, for the test to look at.
+//
+//     node receiver.js PACKAGES DESCRIPTORS OUT [unix socket]
+//
+// Prints its port. POST /_answer/STATUS makes every later request end with that status (0: as usual).
+'use strict';
+const fs = require('fs');
+const http = require('http');
+const path = require('path');
+const zlib = require('zlib');
+const { createRequire } = require('module');
+
+const [packages, descriptors, out, socket] = process.argv.slice(2);
+const need = createRequire(path.join(packages, 'node_modules', 'x.js'));
+const { connectNodeAdapter } = need('@connectrpc/connect-node');
+const { ConnectError, Code } = need('@connectrpc/connect');
+const { createFileRegistry, fromBinary, toJson } = need('@bufbuild/protobuf');
+const { FileDescriptorSetSchema } = need('@bufbuild/protobuf/wkt');
+const busboy = need('busboy');
+
+const registry = createFileRegistry(fromBinary(FileDescriptorSetSchema, fs.readFileSync(descriptors)));
+let answer = 0;
+let count = 0;
+
+function keep(kind, request, fields, files) {
+    const name = String(count++).padStart(6, '0');
+    const names = files.map(({ name: part, data }, i) => {
+        const file = `${name}-${i}.bin`;
+        fs.writeFileSync(path.join(out, file), data);
+        return { part, file };
+    });
+    const headers = request.headers instanceof Headers
+        ? Object.fromEntries(request.headers.entries()) : request.headers;
+    const json = JSON.stringify({ kind, url: request.url, headers, fields, files: names });
+    fs.writeFileSync(path.join(out, `${name}.part`), json);
+    fs.renameSync(path.join(out, `${name}.part`), path.join(out, `${name}.json`));
+}
+
+// The order and the words are those of the public server.
+function checkSeries(labels) {
+    const names = labels.map((l) => l.name);
+    if (!names.includes('__name__')) throw new ConnectError('no __name__', Code.InvalidArgument);
+    if (new Set(names).size !== names.length) throw new ConnectError('label twice', Code.InvalidArgument);
+    if (names.length > 30) throw new ConnectError('too many labels', Code.InvalidArgument);
+    for (const { name, value } of labels) {
+        if (!/^[a-zA-Z_][a-zA-Z0-9_]*$/.test(name)) throw new ConnectError(`label ${name}`, Code.InvalidArgument);
+        if (name.length > 1024 || value.length > 2048) throw new ConnectError('label size', Code.InvalidArgument);
+    }
+}
+
+const pairs = (labels) => Object.fromEntries(labels.map((l) => [l.name, l.value]));
+
+function takeSeries(kind, request, context, labelsOf) {
+    for (const series of request.series) {
+        const labels = labelsOf(series);
+        checkSeries(labels);
+        keep(kind, { headers: context.requestHeader, url: context.method.name }, {
+            labels: pairs(labels), id: series.samples[0].ID, normalized: request.normalized,
+        }, series.samples.map((s) => ({ name: 'profile', data: s.rawProfile })));
+    }
+    return {};
+}
+
+const adapter = connectNodeAdapter({
+    routes: (router) => {
+        router.service(registry.getService('push.v1.PusherService'), {
+            push: (request, context) => takeSeries('pyroscope', request, context, (s) => s.labels),
+        });
+        router.service(registry.getService('parca.profilestore.v1alpha1.ProfileStoreService'), {
+            writeRaw: (request, context) => takeSeries('parca', request, context, (s) => s.labels.labels),
+        });
+    },
+});
+
+function body(request, done) {
+    const pieces = [];
+    request.on('data', (piece) => pieces.push(piece));
+    request.on('end', () => {
+        let data = Buffer.concat(pieces);
+        if (request.headers['content-encoding'] === 'gzip') data = zlib.gunzipSync(data);
+        done(data);
+    });
+}
+
+// By a schema that is not the agent's; unknown fields would be an error of the agent's.
+function otlp(request, response) {
+    body(request, (data) => {
+        const schema = registry.getMessage('opentelemetry.check.ExportProfilesServiceRequest');
+        const message = fromBinary(schema, data);
+        const json = toJson(schema, message, { alwaysEmitImplicit: true });
+        const unknown = JSON.stringify(message, (key, value) =>
+            typeof value === 'bigint' ? String(value) : value).includes('$unknown');
+        keep('otlp', request, { message: json, unknown }, [{ name: 'body', data }]);
+        response.writeHead(200, { 'Content-Type': 'application/x-protobuf' });
+        response.end();
+    });
+}
+
+function datadog(request, response) {
+    const files = [], fields = {};
+    const form = busboy({ headers: request.headers });
+    form.on('file', (name, stream, info) => {
+        const pieces = [];
+        stream.on('data', (piece) => pieces.push(piece));
+        stream.on('end', () => files.push({ name, data: Buffer.concat(pieces), info }));
+    });
+    form.on('field', (name, value) => { fields[name] = value; });
+    form.on('close', () => {
+        const event = files.find((f) => f.name === 'event');
+        let parsed = null;
+        try { parsed = JSON.parse((event ? event.data.toString() : fields.event)); } catch { /* below */ }
+        const have = files.map((f) => f.name);
+        if (!parsed || parsed.version !== '4' || !parsed.tags_profiler || !parsed.family ||
+            !parsed.attachments.every((a) => have.includes(a))) {
+            response.writeHead(400);
+            response.end('bad event');
+            return;
+        }
+        keep('datadog', request, { event: parsed, names: files.map((f) => [f.name, f.info.filename]) }, files);
+        response.writeHead(202);
+        response.end();
+    });
+    request.pipe(form);
+}
+
+function raw(kind) {
+    return (request, response) => body(request, (data) => {
+        keep(kind, request, {}, [{ name: 'body', data }]);
+        response.writeHead(200);
+        response.end();
+    });
+}
+
+const routes = [
+    [/^\/_answer\/(\d+)/, (request, response, match) => {
+        answer = Number(match[1]);
+        request.resume();
+        response.end();
+    }],
+    [/^\/profiling\/v1\/input$|^\/api\/v2\/profile$/, datadog],
+    [/^\/v1development\/profiles$/, otlp],
+    [/^\/ingest\?/, raw('ingest')],
+    [/^\/plain/, raw('http')],
+];
+
+const server = http.createServer((request, response) => {
+    const url = request.url.replace(/^\/prefix/, '');
+    request.url = url;
+    if (answer && !url.startsWith('/_answer')) {
+        request.resume();
+        request.on('end', () => { response.writeHead(answer); response.end('told to'); });
+        return;
+    }
+    for (const [pattern, handler] of routes) {
+        const match = pattern.exec(url);
+        if (match) return handler(request, response, match);
+    }
+    adapter(request, response);
+});
+server.on('checkContinue', (request, response) => { response.writeHead(417); response.end(); });
+server.listen(socket ? { path: socket } : { port: 0, host: '127.0.0.1' }, () =>
+    console.log(socket ? 0 : server.address().port));

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Our reader and Microsoft's TraceEvent on the same files: streams of this runtime, recorded by us, one of
+them of a process that was killed."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import harness
+from harness import wait_for
+from test_eventpipe import EventCase
+
+EVERYTHING = ("Microsoft-Windows-DotNETRuntime:0x8000C0DD:5,Microsoft-DotNETCore-SampleProfiler,"
+              "System.Threading.Tasks.TplEventSource:0xffffffff:5,"
+              "System.Runtime::4:EventCounterIntervalSec=1")
+
+
+def trace_summary(test):
+    """The tool on top of TraceEvent, built into the cache; skipped where its package cannot be had."""
+    cache = os.path.dirname(harness.environment("CLP_TARGETS"))
+    folder = os.path.join(cache, "tools", "TraceSummary")
+    program = os.path.join(folder, "TraceSummary")
+    source = os.path.join(harness.environment("CLP_SOURCE"), "tests", "nettrace", "TraceSummary")
+    newest = max(os.path.getmtime(os.path.join(source, name)) for name in os.listdir(source))
+    if os.path.exists(program) and os.path.getmtime(program) > newest:
+        return program
+    if not shutil.which("dotnet"):
+        test.skipTest("no .NET SDK")
+    done = subprocess.run(
+        ["dotnet", "publish", source, f"-p:ClpObj={os.path.join(cache, 'tools', '.TraceSummary')}",
+         "-p:UseSharedCompilation=false", "-c", "Release", "-o", folder],
+        capture_output=True, text=True, env={**os.environ, "MSBUILDDISABLENODEREUSE": "1"})
+    if done.returncode != 0 and ("NU1101" in done.stdout or "NU1301" in done.stdout):
+        test.skipTest("the package of TraceEvent cannot be had")
+    test.assertEqual(done.returncode, 0, done.stdout)
+    os.utime(program)
+    return program
+
+
+class TestTraceEvent(EventCase):
+    def compare(self, *paths):
+        source = harness.environment("CLP_SOURCE")
+        done = subprocess.run([sys.executable, os.path.join(source, "tests", "nettrace", "compare.py"),
+                               harness.environment("CLP_NETTRACE_SUMMARY"), trace_summary(self), *paths],
+                              capture_output=True, text=True)
+        print(done.stdout)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_same(self):
+        target = self.target("throws")
+        target.begin()
+        whole, cut = self.path("whole.nettrace"), self.path("cut.nettrace")
+        self.events("record", "-p", target.pid, "--providers", EVERYTHING, "--rundown", "-d", 1, "-o", whole)
+        recorder = self.start_events("record", "-p", target.pid, "--providers", EVERYTHING, "-o", cut)
+        wait_for(lambda: os.path.exists(cut) and os.path.getsize(cut) > 1000000, 30, "the stream")
+        target.process.kill()
+        self.assertEqual(recorder.wait(30), 0)
+        self.compare(whole, cut)
+
+
+if __name__ == "__main__":
+    harness.main()

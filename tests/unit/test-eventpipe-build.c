@@ -1,0 +1,330 @@
+#include "tests/unit/clp-cmocka.h"
+
+#include "agent/eventpipe_build.h"
+#include "pprof/encode.h"
+#include "tests/unit/nettrace-writer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUNTIME "Microsoft-Windows-DotNETRuntime"
+#define SAMPLER "Microsoft-DotNETCore-SampleProfiler"
+#define MS 1000000ull
+
+/* Metadata ids of the streams here. */
+enum { SAMPLE = 1, LOAD, EXCEPTION, ALLOCATION, WAIT, WAIT_END, SUSPEND, START, RESTART };
+
+struct fixture {
+    struct clp_epb *build;
+    struct clp_nettrace *reader;
+    struct ntw w, payload;
+    uint32_t sequence;
+    size_t fed; /* bytes of the stream */
+};
+
+static void take(void *context, const struct clp_nettrace_event *e)
+{
+    struct fixture *f = context;
+    clp_epb_event(f->build, e);
+}
+
+static void begin(struct fixture *f, bool cpu)
+{
+    static const uint32_t ids[] = {143, 80, 303, 81, 91, 9, 1, 3};
+    struct clp_epb_config build = {.cpu = cpu};
+    struct clp_nettrace_config config = {.event = take, .context = f};
+    *f = (struct fixture){0};
+    assert_int_equal(clp_epb_new(&build, &f->build), 0);
+    assert_int_equal(clp_nettrace_new(&config, &f->reader), 0);
+    ntw_begin(&f->w, 4, 8);
+    f->payload = (struct ntw){.version = 4, .bytes = malloc(NTW_MAX_BYTES)};
+    ntw_metadata(&f->w, SAMPLE, SAMPLER, 0, "", NULL, 0);
+    for (uint32_t i = 0; i < CLP_ARRAY_LEN(ids); i++)
+        ntw_metadata(&f->w, LOAD + i, RUNTIME, ids[i], "", NULL, 0);
+}
+
+static void end(struct fixture *f)
+{
+    clp_epb_free(f->build);
+    clp_nettrace_free(f->reader);
+    ntw_done(&f->w);
+    ntw_done(&f->payload);
+}
+
+static void event(struct fixture *f, uint32_t kind, uint64_t tid, uint64_t ticks, uint32_t stack)
+{
+    struct ntw_event e = {.metadata = kind,
+                          .sequence = ++f->sequence,
+                          .thread = tid,
+                          .capture = 1,
+                          .ticks = ticks,
+                          .stack = stack,
+                          .sorted = true,
+                          .payload = f->payload.bytes,
+                          .payload_len = (uint32_t)f->payload.len};
+    ntw_event(&f->w, &e);
+    f->payload.len = 0;
+}
+
+static void load(struct fixture *f, uint64_t start, uint64_t ticks, const char *type,
+                 const char *name)
+{
+    struct ntw *p = &f->payload;
+    ntw_u64(p, 1);
+    ntw_u64(p, 1);
+    ntw_u64(p, start);
+    ntw_u32(p, 0x100);
+    ntw_u32(p, 0);
+    ntw_u32(p, 0);
+    ntw_text16(p, type);
+    ntw_text16(p, name);
+    ntw_text16(p, "void  ()");
+    event(f, LOAD, 9, ticks, 0);
+}
+
+static struct clp_profile *finish(struct fixture *f)
+{
+    struct clp_profile *p;
+    struct clp_epb_window w = {
+        .start_unix_ns = 1, .duration_ns = 1000 * MS, .end_ticks = 1000 * MS};
+    assert_int_equal(clp_nettrace_feed(f->reader, f->w.bytes + f->fed, f->w.len - f->fed), 0);
+    clp_nettrace_finish(f->reader);
+    assert_int_equal(clp_epb_finish(f->build, &w, &p), 0);
+    return p;
+}
+
+static double total(const struct clp_profile *p, const char *type)
+{
+    int at = clp_profile_value_index(p, type);
+    assert_true(at >= 0);
+    return clp_profile_total(p, (size_t)at);
+}
+
+static bool mentions(const struct clp_profile *p, const char *text)
+{
+    struct clp_encode_options o = {.plain = true};
+    struct clp_encoded e;
+    assert_int_equal(clp_profile_encode(p, &o, &e), 0);
+    bool found = memmem(e.data, e.len, text, strlen(text)) != NULL;
+    clp_encoded_done(&e);
+    return found;
+}
+
+/* ---- wall and CPU --------------------------------------------------------------------------- */
+
+/* Uneven gaps: the sum is the time, not a count of samples. */
+static void samples_are_worth_their_gaps(void **state)
+{
+    const uint64_t frames[] = {0x1010};
+    const uint64_t at_ms[] = {10, 12, 20, 21, 50};
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    load(&f, 0x1000, 1, "Ns.T", "Run");
+    ntw_stacks(&f.w, 1, frames, 1, 1);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(at_ms); i++)
+        event(&f, SAMPLE, 7, at_ms[i] * MS, 1);
+    struct clp_profile *p = finish(&f);
+    assert_float_equal(total(p, "wall"), 40.0 * MS + 10.0 * MS, 1); /* and the mean for the first */
+    assert_true(mentions(p, "Ns.T.Run"));
+    assert_false(mentions(p, "[unknown]"));
+    clp_profile_free(p);
+    end(&f);
+}
+
+static void a_burst_stands_for_its_period(void **state)
+{
+    const uint64_t frames[] = {0x1010};
+    struct fixture f;
+    (void)state;
+    begin(&f, true);
+    load(&f, 0x1000, 1, "Ns.T", "Run");
+    ntw_stacks(&f.w, 1, frames, 1, 1);
+    for (uint64_t t = 110; t < 200; t += 2)
+        event(&f, SAMPLE, 7, t * MS, 1); /* there all the time */
+    for (uint64_t t = 110; t < 154; t += 2)
+        event(&f, SAMPLE, 8, t * MS, 1); /* for half of it */
+    clp_epb_burst(f.build, 100 * MS, 200 * MS, 1000 * MS);
+    clp_epb_clock(f.build, 7, 100 * MS, 150 * MS, 5 * MS);
+    clp_epb_clock(f.build, 7, 150 * MS, 200 * MS, 0);
+    clp_epb_clock(f.build, 7, 200 * MS, 1000 * MS, 95 * MS); /* outside: in the same proportion */
+    clp_epb_clock(f.build, 9, 100 * MS, 1000 * MS, 33 * MS); /* never sampled */
+    clp_epb_short_lived(f.build, 4 * MS);
+    struct clp_profile *p = finish(&f);
+    assert_true(fabs(total(p, "wall") - 1489.0 * MS) < 20.0 * MS);
+    assert_float_equal(total(p, "cpu"), (100.0 + 33 + 4) * MS, 10);
+    assert_true(mentions(p, "[short-lived threads]"));
+    assert_true(mentions(p, "[native thread]"));
+    clp_profile_free(p);
+    end(&f);
+}
+
+/* ---- names ---------------------------------------------------------------------------------- */
+
+static void names_may_come_after_the_samples(void **state)
+{
+    const uint64_t frames[] = {0x1010, 0x2011, 0x3000};
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    ntw_stacks(&f.w, 1, frames, 1, 3);
+    event(&f, SAMPLE, 7, 10 * MS, 1);
+    assert_int_equal(clp_nettrace_feed(f.reader, f.w.bytes, f.w.len), 0);
+    size_t fed = f.w.len;
+    clp_epb_settle(f.build, 500 * MS);
+    assert_int_equal(clp_epb_waiting(f.build), 1);
+    load(&f, 0x1000, 1, "A", "Leaf");
+    load(&f, 0x2000, 2, "A", "Caller");
+    f.fed = fed;
+    struct clp_profile *p = finish(&f);
+    assert_true(mentions(p, "A.Leaf"));
+    assert_true(mentions(p, "A.Caller"));
+    assert_true(mentions(p, "[unknown]")); /* 0x3000 is nobody's */
+    assert_int_equal(clp_profile_sample_count(p), 1);
+    clp_profile_free(p);
+    end(&f);
+}
+
+/* The same addresses at several moments: a name is not kept for a stack beyond its body's life. */
+static void a_stack_changes_its_name_with_its_code(void **state)
+{
+    const uint64_t frames[] = {0x1010};
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    ntw_stacks(&f.w, 1, frames, 1, 1);
+    load(&f, 0x1000, 5 * MS, "A", "First");
+    event(&f, SAMPLE, 7, 10 * MS, 1);
+    load(&f, 0x1000, 15 * MS, "A", "Second");
+    event(&f, SAMPLE, 7, 20 * MS, 1);
+    event(&f, SAMPLE, 7, 30 * MS, 1);
+    struct clp_profile *p = finish(&f);
+    assert_true(mentions(p, "A.First"));
+    assert_true(mentions(p, "A.Second"));
+    assert_int_equal(clp_profile_sample_count(p), 2);
+    clp_profile_free(p);
+    end(&f);
+}
+
+static void deep_stacks_say_that_they_are_cut(void **state)
+{
+    uint64_t frames[100];
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    load(&f, 0x1000, 1, "A", "Recurse");
+    for (size_t i = 0; i < CLP_ARRAY_LEN(frames); i++)
+        frames[i] = 0x1010;
+    ntw_stacks(&f.w, 1, frames, 1, 100);
+    event(&f, SAMPLE, 7, 10 * MS, 1);
+    struct clp_profile *p = finish(&f);
+    assert_true(mentions(p, "[truncated]"));
+    assert_true(mentions(p, "stacks_truncated=1"));
+    clp_profile_free(p);
+    end(&f);
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static void exceptions_lose_the_frames_that_throw(void **state)
+{
+    const uint64_t frames[] = {0x1010, 0x2010};
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    load(&f, 0x1000, 1, "System.Runtime.EH", "DispatchEx");
+    load(&f, 0x2000, 2, "A", "Thrower");
+    ntw_stacks(&f.w, 1, frames, 1, 2);
+    for (unsigned i = 0; i < 3; i++) {
+        ntw_text16(&f.payload, "System.InvalidOperationException");
+        event(&f, EXCEPTION, 7, (10 + i) * MS, 1);
+    }
+    struct clp_profile *p = finish(&f);
+    assert_float_equal(total(p, "exceptions"), 3, 0);
+    assert_true(mentions(p, "A.Thrower"));
+    assert_true(mentions(p, "System.InvalidOperationException"));
+    assert_false(mentions(p, "DispatchEx"));
+    clp_profile_free(p);
+    end(&f);
+}
+
+static void an_allocation_stands_for_others(void **state)
+{
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    ntw_u32(&f.payload, 0);
+    ntw_u16(&f.payload, 0);
+    ntw_u64(&f.payload, 1);
+    ntw_text16(&f.payload, "System.Byte[]");
+    ntw_u64(&f.payload, 0x1234);
+    ntw_u64(&f.payload, 1000);
+    ntw_u64(&f.payload, 0);
+    event(&f, ALLOCATION, 7, 10 * MS, 0);
+    struct clp_profile *p = finish(&f);
+    assert_true(fabs(total(p, "alloc_objects") - 1 / (1 - exp(-1000 / 102400.0))) < 1e-6);
+    assert_true(fabs(total(p, "alloc_space") - 1000 / (1 - exp(-1000 / 102400.0))) < 1e-3);
+    clp_profile_free(p);
+    end(&f);
+}
+
+static void waits_that_end_and_one_that_does_not(void **state)
+{
+    const uint64_t frames[] = {0x1010};
+    double ns = 5.0 * MS;
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    load(&f, 0x1000, 1, "A", "Lock");
+    ntw_stacks(&f.w, 1, frames, 1, 1);
+    event(&f, WAIT, 7, 10 * MS, 1);
+    ntw_put(&f.payload, "\0\0\0", 3);
+    ntw_put(&f.payload, &ns, 8);
+    event(&f, WAIT_END, 7, 15 * MS, 0);
+    event(&f, WAIT, 8, 900 * MS, 1);
+    struct clp_profile *p = finish(&f);
+    assert_float_equal(total(p, "lock_contentions"), 2, 0);
+    assert_float_equal(total(p, "lock_delay"), 105.0 * MS, 1);
+    clp_profile_free(p);
+    end(&f);
+}
+
+/* The sampler's own suspensions have another reason and are no pauses of a collection. */
+static void only_collections_are_pauses(void **state)
+{
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    ntw_u32(&f.payload, 0);
+    event(&f, SUSPEND, 1, 10 * MS, 0);
+    event(&f, RESTART, 1, 11 * MS, 0);
+    ntw_u32(&f.payload, 1);
+    event(&f, SUSPEND, 1, 20 * MS, 0);
+    ntw_u32(&f.payload, 1);
+    ntw_u32(&f.payload, 2);
+    event(&f, START, 1, 21 * MS, 0);
+    event(&f, RESTART, 1, 27 * MS, 0);
+    struct clp_profile *p = finish(&f);
+    assert_float_equal(total(p, "gc_collections"), 1, 0);
+    assert_float_equal(total(p, "gc_pause"), 7.0 * MS, 0);
+    assert_true(mentions(p, "gc_generation"));
+    clp_profile_free(p);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(samples_are_worth_their_gaps),
+        cmocka_unit_test(a_burst_stands_for_its_period),
+        cmocka_unit_test(names_may_come_after_the_samples),
+        cmocka_unit_test(a_stack_changes_its_name_with_its_code),
+        cmocka_unit_test(deep_stacks_say_that_they_are_cut),
+        cmocka_unit_test(exceptions_lose_the_frames_that_throw),
+        cmocka_unit_test(an_allocation_stands_for_others),
+        cmocka_unit_test(waits_that_end_and_one_that_does_not),
+        cmocka_unit_test(only_collections_are_pauses),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,755 @@
+#include "uploader/delivery.h"
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "uploader/intake.h"
+#include "uploader/transfer.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#define RETRY_FIRST_NS CLP_NSEC_PER_SEC
+#define RETRY_LONGEST_NS (60 * CLP_NSEC_PER_SEC)
+#define IDLE_NS CLP_NSEC_PER_SEC /* the spool's age and `flush` are looked at as often */
+#define SUSPECT_AFTER 3u         /* refusals by 5xx before others go first */
+#define REFUSALS_MAX 20u
+#define SMALLEST_PLAIN_BYTES 16384u
+
+struct flight {
+    struct lane *lane;
+    struct clp_spool_entry *entry;
+    uint8_t *bytes;
+    struct clp_chunk chunk;
+    struct clp_requests requests;
+    size_t at; /* the request under way */
+    struct clp_transfer *transfer;
+};
+
+struct lane {
+    struct clp_delivery *box;
+    struct clp_intake *intake;
+    size_t index;
+    struct flight *flights[CLP_DELIVERY_FLIGHTS];
+    size_t flight_count;
+    uint32_t failures;  /* in a row */
+    uint32_t successes; /* profiles taken, to tell a sick intake from a bad profile */
+    uint64_t next_try_ns;
+    bool failed_while_stopping;
+    struct clp_delivery_stats stats;
+};
+
+struct worker {
+    struct clp_delivery *box;
+    bool files; /* else HTTP */
+    struct clp_transfers *transfers;
+    pthread_t thread;
+    bool running;
+};
+
+struct clp_delivery {
+    struct clp_delivery_config config;
+    pthread_mutex_t lock; /* never held while building, sending or waiting */
+    pthread_cond_t changed;
+    struct clp_spool *spool;
+    bool memory_only;
+    struct clp_spool_counts told; /* losses that were said already */
+    bool stopping;
+    uint64_t stop_at_ns;
+    struct lane lanes[CLP_DELIVERY_INTAKES_MAX];
+    size_t lane_count;
+    struct worker workers[2];
+};
+
+const char *clp_delivery_drop_name(enum clp_delivery_drop drop)
+{
+    static const char *const names[] = {
+        [CLP_DROP_REFUSED] = "refused",     [CLP_DROP_POISON] = "poison",
+        [CLP_DROP_TOO_LARGE] = "too_large", [CLP_DROP_STALE] = "stale",
+        [CLP_DROP_DAMAGED] = "damaged",
+    };
+    return (size_t)drop < CLP_ARRAY_LEN(names) ? names[drop] : "unknown";
+}
+
+static CLP_PRINTF(3, 4) void say(const struct clp_delivery *d, enum clp_log_level level,
+                                 const char *fmt, ...)
+{
+    char text[CLP_UPLOAD_TEXT_BYTES * 2];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    if (d->config.say)
+        d->config.say(d->config.context, level, text);
+}
+
+/* Losses of the spool since the last time. */
+static void say_losses(struct clp_delivery *d)
+{
+    const struct clp_spool_counts *now = clp_spool_counts(d->spool);
+    for (size_t i = 0; i < CLP_SPOOL_LOSSES; i++) {
+        uint64_t lost = now->lost[i] - d->told.lost[i];
+        if (lost)
+            say(d, CLP_LOG_WARNING, "%llu profiles were dropped: %s", (unsigned long long)lost,
+                clp_spool_loss_text((enum clp_spool_loss)i));
+        d->told.lost[i] = now->lost[i];
+    }
+}
+
+/* ---- after a try ----------------------------------------------------------------------------- */
+
+/* Half to one and a half times: agents that failed together do not come back together. */
+static uint64_t jitter(uint64_t ns)
+{
+    uint32_t r = 0;
+    (void)!getrandom(&r, sizeof(r), GRND_NONBLOCK);
+    return ns / 2 + (uint64_t)((double)ns * (r / 4294967296.0));
+}
+
+static void pause_lane(struct lane *lane, const struct clp_upload_result *result)
+{
+    const struct clp_delivery_config *c = &lane->box->config;
+    uint64_t first = c->retry_first_ns ? c->retry_first_ns : RETRY_FIRST_NS;
+    uint64_t longest = c->retry_longest_ns ? c->retry_longest_ns : RETRY_LONGEST_NS;
+    uint32_t doublings = CLP_MIN(lane->failures, 20u);
+    uint64_t pause_ns = jitter(CLP_MIN(first << doublings, longest));
+    lane->failures++;
+    lane->failed_while_stopping = true;
+    lane->stats.failing = true;
+    lane->stats.retried++;
+    lane->next_try_ns = clp_clock_monotonic_ns() + CLP_MAX(pause_ns, result->retry_after_ns);
+    /* At 1, 2, 4, 8...: the log tells of a long outage, but not over and over. */
+    if ((lane->failures & (lane->failures - 1)) == 0)
+        say(lane->box, CLP_LOG_WARNING, "will try again in %.1f s: %s",
+            (double)CLP_MAX(pause_ns, result->retry_after_ns) / 1e9, result->text);
+}
+
+static void note_error(struct lane *lane, const struct clp_upload_result *result)
+{
+    lane->stats.error_unix_ns = clp_clock_realtime_ns();
+    memcpy(lane->stats.error, result->text, sizeof(lane->stats.error));
+}
+
+static void lane_is_well(struct lane *lane)
+{
+    if (lane->failures)
+        say(lane->box, CLP_LOG_INFO, "%s takes profiles again", lane->intake->where);
+    lane->failures = 0;
+    lane->successes++;
+    lane->stats.failing = false;
+    lane->next_try_ns = 0;
+}
+
+static void drop(struct flight *f, enum clp_delivery_drop why, const char *text)
+{
+    struct lane *lane = f->lane;
+    lane->stats.dropped[why]++;
+    clp_spool_sent(lane->box->spool, f->entry, lane->index, NULL);
+    say(lane->box, CLP_LOG_ERROR, "a profile of process %d is dropped: %s", f->chunk.header.pid,
+        text);
+}
+
+static struct clp_spool_progress *progress(const struct flight *f)
+{
+    return &f->entry->progress[f->lane->index];
+}
+
+/* 5xx for this one while others were taken in between: it is not the intake. */
+static bool is_poison(struct flight *f)
+{
+    struct clp_spool_progress *p = progress(f);
+    bool others_went = p->refusals > 0 && p->mark != f->lane->successes;
+    if (p->refusals < REFUSALS_MAX)
+        p->refusals++;
+    p->mark = f->lane->successes;
+    return p->refusals >= REFUSALS_MAX || (p->refusals > SUSPECT_AFTER && others_went);
+}
+
+/* The limit is learned for good: the next profile would be as large. */
+static bool learn_limit(struct flight *f)
+{
+    struct clp_intake *in = f->lane->intake;
+    size_t was = f->requests.items[f->at].plain_len, limit = was / 2;
+    if (in->plain_max && in->plain_max < was)
+        return true; /* learned from another one since this was made */
+    if (limit < SMALLEST_PLAIN_BYTES)
+        return false;
+    in->plain_max = limit;
+    say(f->lane->box, CLP_LOG_WARNING,
+        "%s takes no profile of %zu KiB; they are folded to %zu KiB from now on", in->where,
+        was / 1024, limit / 1024);
+    return true;
+}
+
+/* Whether the flight goes on with its next part. */
+static bool part_is_done(struct flight *f)
+{
+    struct lane *lane = f->lane;
+    const struct clp_request *q = &f->requests.items[f->at];
+    lane->stats.folded += q->folded;
+    if (q->folded)
+        say(lane->box, CLP_LOG_WARNING,
+            "the %s profile of process %d was too large for %s (%s): %zu small samples are "
+            "together in [other]",
+            q->part, f->chunk.header.pid, lane->intake->where, q->note, q->folded);
+    lane_is_well(lane);
+    if (++f->at < f->requests.count) {
+        clp_spool_sent(lane->box->spool, f->entry, lane->index, q->part);
+        return true;
+    }
+    clp_spool_sent(lane->box->spool, f->entry, lane->index, NULL);
+    lane->stats.sent++;
+    return false;
+}
+
+static bool take_outcome(struct flight *f, const struct clp_upload_result *result)
+{
+    if (result->outcome != CLP_OUTCOME_DONE)
+        note_error(f->lane, result);
+    switch (result->outcome) {
+    case CLP_OUTCOME_DONE:
+        return part_is_done(f);
+    case CLP_OUTCOME_SUSPECT:
+        if (is_poison(f))
+            drop(f, CLP_DROP_POISON, result->text);
+        else
+            pause_lane(f->lane, result);
+        return false;
+    case CLP_OUTCOME_LATER:
+        pause_lane(f->lane, result);
+        return false;
+    case CLP_OUTCOME_SMALLER:
+        f->lane->stats.retried++;
+        if (!learn_limit(f))
+            drop(f, CLP_DROP_TOO_LARGE, result->text);
+        return false;
+    case CLP_OUTCOME_DROP:
+        drop(f, CLP_DROP_REFUSED, result->text);
+        return false;
+    }
+    return false;
+}
+
+/* ---- flights: the functions below are called with the lock and give it back while they work ----
+ */
+
+static void end_flight(struct worker *w, struct flight *f)
+{
+    struct lane *lane = f->lane;
+    struct clp_delivery *d = lane->box;
+    clp_transfer_end(w->transfers, f->transfer);
+    for (size_t i = 0; i < lane->flight_count; i++)
+        if (lane->flights[i] == f)
+            lane->flights[i] = lane->flights[--lane->flight_count];
+    f->entry->uses--;
+    clp_spool_release(d->spool, f->entry);
+    clp_requests_done(&f->requests);
+    clp_chunk_done(&f->chunk);
+    free(f->bytes);
+    free(f);
+    pthread_cond_broadcast(&d->changed);
+}
+
+static void skip_parts_that_are_there(struct flight *f)
+{
+    while (f->at < f->requests.count &&
+           clp_spool_has_part(f->entry, f->lane->index, f->requests.items[f->at].part))
+        f->at++;
+}
+
+/* Bytes to requests. 0, or it is over for this flight. */
+static int prepare(struct flight *f, const char **ret_why, struct clp_upload_result *result)
+{
+    size_t len = 0;
+    int r = clp_spool_load(f->lane->box->spool, f->entry, &f->bytes, &len);
+    if (r < 0) {
+        *ret_why = strerror(-r);
+        return r;
+    }
+    r = clp_chunk_read(f->bytes, len, &f->chunk, ret_why);
+    return r < 0 ? r : clp_intake_build(f->lane->intake, &f->chunk, &f->requests, result);
+}
+
+static void set_aside(struct worker *w, struct flight *f, bool gone, const char *why)
+{
+    struct clp_delivery *d = f->lane->box;
+    struct clp_spool_entry *e = f->entry;
+    if (gone)
+        say(d, CLP_LOG_INFO, "the spooled profile %s was removed by somebody", e->name);
+    else
+        say(d, CLP_LOG_ERROR, "the spooled profile %s cannot be read: %s", e->name, why);
+    if (e->uses > 1) { /* another intake has it in its hands; this one lets go */
+        clp_spool_sent(d->spool, e, f->lane->index, NULL);
+        end_flight(w, f);
+        return;
+    }
+    e->uses++; /* past end_flight */
+    end_flight(w, f);
+    e->uses--;
+    clp_spool_set_aside(d->spool, e, !gone);
+    say_losses(d);
+}
+
+static void cannot_build(struct worker *w, struct flight *f, int error,
+                         const struct clp_upload_result *result)
+{
+    struct lane *lane = f->lane;
+    if (error == -ENODATA) { /* nothing for this intake: it has all that there is */
+        clp_spool_sent(lane->box->spool, f->entry, lane->index, NULL);
+    } else {
+        note_error(lane, result);
+        if (result->outcome == CLP_OUTCOME_LATER)
+            pause_lane(lane, result);
+        else
+            drop(f,
+                 error == -ESTALE  ? CLP_DROP_STALE
+                 : error == -EFBIG ? CLP_DROP_TOO_LARGE
+                                   : CLP_DROP_DAMAGED,
+                 result->text);
+    }
+    end_flight(w, f);
+}
+
+/* The part at hand, without the lock: file, or the beginning of a transfer. */
+static int start_part(struct worker *w, struct flight *f, struct clp_upload_result *result)
+{
+    const struct clp_request *q = &f->requests.items[f->at];
+    if (w->files)
+        return f->lane->intake->kind->store(f->lane->intake, &f->chunk, q, result);
+    f->transfer = clp_transfer_end(w->transfers, f->transfer);
+    int r = clp_transfer_start(w->transfers, f->lane->intake, q, f, &f->transfer, result);
+    if (r < 0 && !*result->text) {
+        result->outcome = CLP_OUTCOME_LATER;
+        clp_upload_say(result, "cannot send to %s: %s", f->lane->intake->where, strerror(-r));
+    }
+    return r;
+}
+
+/* Parts until one is under way or the flight is over. */
+static void fly(struct worker *w, struct flight *f)
+{
+    struct clp_delivery *d = f->lane->box;
+    for (;;) {
+        struct clp_upload_result result = {.outcome = CLP_OUTCOME_DONE};
+        skip_parts_that_are_there(f);
+        if (f->at == f->requests.count) { /* the last mark was lost; all of it is there */
+            clp_spool_sent(d->spool, f->entry, f->lane->index, NULL);
+            break;
+        }
+        pthread_mutex_unlock(&d->lock);
+        int r = start_part(w, f, &result);
+        pthread_mutex_lock(&d->lock);
+        if (r == 0 && !w->files)
+            return;
+        if (!take_outcome(f, &result))
+            break;
+    }
+    end_flight(w, f);
+}
+
+/* False: this machine is short of something; not again at once. */
+static bool begin_flight(struct worker *w, struct lane *lane, struct clp_spool_entry *e)
+{
+    struct clp_delivery *d = lane->box;
+    const char *why = "";
+    struct clp_upload_result result = {.outcome = CLP_OUTCOME_LATER};
+    struct flight *f = calloc(1, sizeof(*f));
+    if (!f)
+        return false;
+    f->lane = lane;
+    f->entry = e;
+    e->uses++;
+    lane->flights[lane->flight_count++] = f;
+    pthread_mutex_unlock(&d->lock);
+    int r = prepare(f, &why, &result);
+    pthread_mutex_lock(&d->lock);
+    bool ours = r == -ENOMEM || r == -EMFILE || r == -ENFILE || r == -EIO;
+    if (r == 0)
+        fly(w, f);
+    else if (f->chunk.own)
+        cannot_build(w, f, r, &result);
+    else if (ours)
+        end_flight(w, f);
+    else
+        set_aside(w, f, r == -ENOENT, why);
+    return !ours;
+}
+
+/* ---- choosing -------------------------------------------------------------------------------- */
+
+static bool in_flight(const struct lane *lane, const struct clp_spool_entry *e)
+{
+    for (size_t i = 0; i < lane->flight_count; i++)
+        if (clp_spool_same_target(lane->flights[i]->entry, e))
+            return true;
+    return false;
+}
+
+static bool is_pending(const struct lane *lane, const struct clp_spool_entry *e)
+{
+    return !(e->done & (1u << lane->index));
+}
+
+/* The oldest whose target has none under way; suspects when nothing else is left. */
+static struct clp_spool_entry *pick(const struct lane *lane)
+{
+    struct clp_spool_entry *suspect = NULL;
+    for (struct clp_spool_entry *e = clp_spool_first(lane->box->spool); e; e = e->next) {
+        if (!is_pending(lane, e) || in_flight(lane, e))
+            continue;
+        if (e->progress[lane->index].refusals < SUSPECT_AFTER)
+            return e;
+        if (!suspect)
+            suspect = e;
+    }
+    return suspect;
+}
+
+static bool may_start(const struct lane *lane, uint64_t now_ns)
+{
+    const struct clp_delivery *d = lane->box;
+    /* To one that is not well, one knocks with one hand. */
+    size_t most = lane->failures ? 1 : CLP_DELIVERY_FLIGHTS;
+    if (d->stopping && (lane->failed_while_stopping || now_ns >= d->stop_at_ns))
+        return false;
+    return lane->flight_count < most && now_ns >= lane->next_try_ns;
+}
+
+static void start_flights(struct worker *w)
+{
+    struct clp_delivery *d = w->box;
+    for (size_t i = 0; i < d->lane_count; i++) {
+        struct lane *lane = &d->lanes[i];
+        struct clp_spool_entry *e;
+        if (lane->intake->kind->is_files != w->files)
+            continue;
+        while (may_start(lane, clp_clock_monotonic_ns()) && (e = pick(lane)))
+            if (!begin_flight(w, lane, e))
+                break;
+    }
+}
+
+static bool has_flights(const struct worker *w)
+{
+    for (size_t i = 0; i < w->box->lane_count; i++)
+        if (w->box->lanes[i].intake->kind->is_files == w->files && w->box->lanes[i].flight_count)
+            return true;
+    return false;
+}
+
+/* When something is to be done that no event announces. */
+static uint64_t next_ns(const struct worker *w, uint64_t now_ns)
+{
+    const struct clp_delivery *d = w->box;
+    uint64_t at = now_ns + IDLE_NS;
+    for (size_t i = 0; i < d->lane_count; i++)
+        if (d->lanes[i].next_try_ns > now_ns)
+            at = CLP_MIN(at, d->lanes[i].next_try_ns);
+    return d->stopping ? CLP_MIN(at, d->stop_at_ns) : at;
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+static void wait_for_work(struct worker *w)
+{
+    struct clp_delivery *d = w->box;
+    uint64_t now_ns = clp_clock_monotonic_ns(), until_ns = CLP_MAX(next_ns(w, now_ns), now_ns);
+    if (w->files) {
+        struct timespec t = {.tv_sec = (time_t)(until_ns / CLP_NSEC_PER_SEC),
+                             .tv_nsec = (long)(until_ns % CLP_NSEC_PER_SEC)};
+        (void)pthread_cond_timedwait(&d->changed, &d->lock, &t);
+        return;
+    }
+    pthread_mutex_unlock(&d->lock);
+    clp_transfers_wait(w->transfers, (int)((until_ns - now_ns) / CLP_NSEC_PER_MSEC) + 1);
+    clp_transfers_step(w->transfers);
+    pthread_mutex_lock(&d->lock);
+}
+
+static void take_finished(struct worker *w)
+{
+    struct clp_upload_result result;
+    void *context;
+    while (clp_transfers_next(w->transfers, &context, &result)) {
+        struct flight *f = context;
+        if (take_outcome(f, &result))
+            fly(w, f);
+        else
+            end_flight(w, f);
+    }
+}
+
+static void abandon_flights(struct worker *w)
+{
+    for (size_t i = 0; i < w->box->lane_count; i++)
+        while (w->box->lanes[i].intake->kind->is_files == w->files && w->box->lanes[i].flight_count)
+            end_flight(w, w->box->lanes[i].flights[0]);
+}
+
+static void flush(struct clp_delivery *d)
+{
+    for (size_t i = 0; i < d->lane_count; i++)
+        d->lanes[i].next_try_ns = 0;
+}
+
+static void keep_house(struct clp_delivery *d)
+{
+    clp_spool_age(d->spool, clp_clock_monotonic_ns());
+    if (clp_spool_take_flush(d->spool))
+        flush(d);
+    say_losses(d);
+}
+
+static void *run_worker(void *context)
+{
+    struct worker *w = context;
+    struct clp_delivery *d = w->box;
+    pthread_mutex_lock(&d->lock);
+    for (;;) {
+        keep_house(d);
+        start_flights(w);
+        if (d->stopping && (!has_flights(w) || clp_clock_monotonic_ns() >= d->stop_at_ns))
+            break;
+        wait_for_work(w);
+        if (!w->files)
+            take_finished(w);
+    }
+    abandon_flights(w);
+    pthread_mutex_unlock(&d->lock);
+    return NULL;
+}
+
+static void wake(struct clp_delivery *d)
+{
+    pthread_cond_broadcast(&d->changed);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(d->workers); i++)
+        if (d->workers[i].transfers)
+            clp_transfers_wake(d->workers[i].transfers);
+}
+
+/* ---- what others call ------------------------------------------------------------------------ */
+
+int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *h,
+                        const void *profile, size_t len)
+{
+    bool in_memory = false;
+    int why = 0;
+    pthread_mutex_lock(&d->lock);
+    int r = clp_spool_put(d->spool, h, profile, len, &in_memory, &why);
+    if (r < 0)
+        say(d, CLP_LOG_ERROR, "a profile of process %d is lost: %s", h->pid, strerror(-r));
+    else if (in_memory && !d->memory_only)
+        say(d, CLP_LOG_WARNING,
+            "the spool %s cannot be written (%s): a profile waits in memory; free some room there "
+            "or set spool.dir",
+            d->config.spool_dir, strerror(-why));
+    say_losses(d);
+    wake(d);
+    pthread_mutex_unlock(&d->lock);
+    return r;
+}
+
+void clp_delivery_flush(struct clp_delivery *d)
+{
+    pthread_mutex_lock(&d->lock);
+    flush(d);
+    wake(d);
+    pthread_mutex_unlock(&d->lock);
+}
+
+uint64_t clp_delivery_wait(struct clp_delivery *d, uint64_t deadline_ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(deadline_ns / CLP_NSEC_PER_SEC),
+                         .tv_nsec = (long)(deadline_ns % CLP_NSEC_PER_SEC)};
+    pthread_mutex_lock(&d->lock);
+    while (clp_spool_counts(d->spool)->chunks > 0 && clp_clock_monotonic_ns() < deadline_ns)
+        if (pthread_cond_timedwait(&d->changed, &d->lock, &t) == ETIMEDOUT)
+            break;
+    uint64_t left = clp_spool_counts(d->spool)->chunks;
+    pthread_mutex_unlock(&d->lock);
+    return left;
+}
+
+size_t clp_delivery_intakes(const struct clp_delivery *d)
+{
+    return d->lane_count;
+}
+
+void clp_delivery_stats(struct clp_delivery *d, size_t intake, struct clp_delivery_stats *ret)
+{
+    struct lane *lane = &d->lanes[intake];
+    pthread_mutex_lock(&d->lock);
+    *ret = lane->stats;
+    for (struct clp_spool_entry *e = clp_spool_first(d->spool); e; e = e->next) {
+        if (!is_pending(lane, e))
+            continue;
+        if (ret->backlog++ == 0)
+            ret->oldest_unix_ns = e->start_unix_ns;
+        ret->backlog_bytes += e->bytes;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+void clp_delivery_spool_counts(struct clp_delivery *d, struct clp_spool_counts *ret,
+                               bool *ret_memory_only)
+{
+    pthread_mutex_lock(&d->lock);
+    *ret = *clp_spool_counts(d->spool);
+    *ret_memory_only = d->memory_only;
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int open_lanes(struct clp_delivery *d, char *why, size_t cap)
+{
+    const struct clp_delivery_config *c = &d->config;
+    for (size_t i = 0; i < CLP_MIN(c->upload_count, (size_t)CLP_DELIVERY_INTAKES_MAX); i++) {
+        const struct clp_upload *u = &c->uploads[i];
+        struct lane *lane = &d->lanes[i];
+        const char *reason = NULL;
+        lane->box = d;
+        lane->index = i;
+        int r = clp_intake_open(u, &lane->intake, &reason);
+        if (r < 0) {
+            (void)snprintf(why, cap, "upload %zu (%s) cannot work: %s", i + 1,
+                           clp_upload_kind_name(u->kind), reason);
+            return r;
+        }
+        lane->stats.kind = u->kind;
+        (void)snprintf(lane->stats.where, sizeof(lane->stats.where), "%s", lane->intake->where);
+        d->lane_count++;
+    }
+    return 0;
+}
+
+static int open_spool(struct clp_delivery *d, char *why, size_t cap)
+{
+    uint64_t ids[CLP_DELIVERY_INTAKES_MAX];
+    for (size_t i = 0; i < d->lane_count; i++)
+        ids[i] = clp_intake_id(d->lanes[i].intake);
+    const struct clp_delivery_config *c = &d->config;
+    struct clp_spool_config s = {.dir = c->spool_dir,
+                                 .bytes_max = c->spool_bytes_max,
+                                 .memory_max = c->memory_bytes_max,
+                                 .files_max = c->spool_files_max,
+                                 .age_max_ns = c->spool_age_max_ns,
+                                 .intakes = ids,
+                                 .intake_count = d->lane_count};
+    int r = clp_spool_open(&s, &d->spool);
+    if (r == -EBUSY)
+        (void)snprintf(
+            why, cap,
+            "another agent uses the spool %s: stop it, or give this one its own spool.dir",
+            c->spool_dir);
+    if (r == 0 || r == -EBUSY || r == -ENOMEM)
+        return r;
+    say(d, CLP_LOG_WARNING,
+        "the spool %s cannot be used (%s): profiles wait in memory and do not survive a crash; set "
+        "spool.dir to a directory that can be written",
+        c->spool_dir, strerror(-r));
+    s.dir = NULL;
+    d->memory_only = true;
+    return clp_spool_open(&s, &d->spool);
+}
+
+static int start_worker(struct clp_delivery *d, bool files)
+{
+    struct worker *w = &d->workers[files];
+    bool needed = false;
+    for (size_t i = 0; i < d->lane_count; i++)
+        needed |= d->lanes[i].intake->kind->is_files == files;
+    if (!needed)
+        return 0;
+    w->box = d;
+    w->files = files;
+    int r = files ? 0 : clp_transfers_new(&w->transfers);
+    if (r == 0)
+        r = -pthread_create(&w->thread, NULL, run_worker, w);
+    w->running = r == 0;
+    return r;
+}
+
+int clp_delivery_start(const struct clp_delivery_config *c, struct clp_delivery **ret, char *why,
+                       size_t why_cap)
+{
+    pthread_condattr_t attr;
+    struct clp_delivery *d = calloc(1, sizeof(*d));
+    (void)snprintf(why, why_cap, "out of memory");
+    if (!d)
+        return -ENOMEM;
+    d->config = *c;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    int r = open_lanes(d, why, why_cap);
+    if (r == 0)
+        r = open_spool(d, why, why_cap);
+    d->memory_only |= !c->spool_dir;
+    for (int files = 0; files < 2 && r == 0; files++) {
+        r = start_worker(d, files);
+        if (r < 0)
+            (void)snprintf(why, why_cap, "cannot start a thread: %s", strerror(-r));
+    }
+    if (r < 0) {
+        clp_delivery_stop(d, 0, NULL);
+        return r;
+    }
+    *ret = d;
+    return 0;
+}
+
+static uint64_t say_what_is_left(struct clp_delivery *d)
+{
+    const struct clp_spool_counts *counts = clp_spool_counts(d->spool);
+    uint64_t left = counts->chunks, lost = clp_spool_close(d->spool);
+    if (lost)
+        say(d, CLP_LOG_ERROR,
+            "%llu profiles are lost: they could not be delivered, nor written to "
+            "the spool",
+            (unsigned long long)lost);
+    if (left > lost)
+        say(d, CLP_LOG_WARNING, "%llu profiles wait in %s for the next start",
+            (unsigned long long)(left - lost), d->config.spool_dir);
+    return lost;
+}
+
+struct clp_delivery *clp_delivery_stop(struct clp_delivery *d, uint64_t deadline_ns,
+                                       uint64_t *ret_lost)
+{
+    if (ret_lost)
+        *ret_lost = 0;
+    if (!d)
+        return NULL;
+    pthread_mutex_lock(&d->lock);
+    d->stopping = true;
+    d->stop_at_ns = deadline_ns;
+    for (size_t i = 0; i < d->lane_count; i++) {
+        d->lanes[i].next_try_ns = 0;
+        d->lanes[i].failed_while_stopping = false;
+    }
+    wake(d);
+    pthread_mutex_unlock(&d->lock);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(d->workers); i++) {
+        struct worker *w = &d->workers[i];
+        if (w->running)
+            (void)pthread_join(w->thread, NULL);
+        clp_transfers_free(w->transfers);
+    }
+    uint64_t lost = d->spool ? say_what_is_left(d) : 0;
+    if (ret_lost)
+        *ret_lost = lost;
+    for (size_t i = 0; i < CLP_DELIVERY_INTAKES_MAX; i++)
+        clp_intake_close(d->lanes[i].intake);
+    pthread_cond_destroy(&d->changed);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+    return NULL;
+}

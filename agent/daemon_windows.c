@@ -33,7 +33,7 @@ void clp_daemon_count(struct clp_member *m)
  * counts once. */
 static void audit(struct clp_member *m, const struct clp_window *w)
 {
-    uint64_t now = clp_kernel_cpu_ns(m->pid);
+    uint64_t now = w->kernel_cpu_ns;
     int cpu = clp_profile_value_index(w->profile, "cpu");
     if (m->kernel_at_window_ns && now > m->kernel_at_window_ns && cpu >= 0 && !w->last) {
         m->totals.kernel_cpu_ns += now - m->kernel_at_window_ns;

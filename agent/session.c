@@ -286,7 +286,8 @@ static void take_refusal(struct clp_session *s, const struct clp_msg_refused *m)
     char reason[sizeof(m->reason) * 3];
     struct clp_text t = clp_text_in(reason, sizeof(reason));
     clp_text_utf8_clean(&t, m->reason, strnlen(m->reason, sizeof(m->reason)));
-    FAIL(s, CLP_FAULT_REFUSED, "the library in process %d refused: %s", s->target.pid, reason);
+    int error = m->msg.flags & CLP_REFUSED_FULL ? CLP_FAULT_FULL : CLP_FAULT_REFUSED;
+    FAIL(s, error, "the library in process %d refused: %s", s->target.pid, reason);
 }
 
 /* One datagram. -EAGAIN none there, -ECONNRESET the other side is gone, -EBADMSG no message. */

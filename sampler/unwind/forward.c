@@ -198,7 +198,7 @@ static void follow(struct search *s, uint64_t from)
     }
 }
 
-static const struct clp_walk_cached_forward *answers(struct clp_walker *w)
+const struct clp_walk_cached_forward *clp_walker_forward_answers(struct clp_walker *w)
 {
     uint64_t rip = w->regs.r[CLP_REG_RIP];
     size_t slots = CLP_ARRAY_LEN(w->state->forwards);
@@ -220,7 +220,7 @@ static bool is_believed(struct clp_walker *w, const struct clp_rule *rule)
 
 static const struct clp_rule *the_only_answer(struct clp_walker *w)
 {
-    const struct clp_walk_cached_forward *f = answers(w);
+    const struct clp_walk_cached_forward *f = clp_walker_forward_answers(w);
     const struct clp_rule *rule = NULL;
     for (uint32_t i = 0; i < f->count; i++) {
         if (!is_believed(w, &f->rule[i]))

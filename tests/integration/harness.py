@@ -82,6 +82,9 @@ class Target:
             command += ["--duration", str(duration)]
         full = {k: v for k, v in os.environ.items() if not k.startswith(("DOTNET_", "CORECLR_"))}
         full.update({"TMPDIR": self.directory}, **(env or {}))
+        beside = os.path.join(os.path.dirname(program), "musl")  # tools/publish-musl
+        if os.path.isdir(beside):
+            full["LD_LIBRARY_PATH"] = beside
         self.errors = open(os.path.join(self.directory, "stderr"), "w+b")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, env=full, cwd=self.directory)

@@ -9,7 +9,6 @@
 #include "pprof/model.h"
 #include "uploader/intake.h"
 #include "uploader/multipart.h"
-#include "uploader/secret.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -90,7 +89,7 @@ static int go_to_site(struct clp_intake *in, const char **ret_why)
 {
     struct clp_upload *u = &in->upload;
     const char *site = u->site ? u->site : variable("DD_SITE");
-    in->agentless = true;
+    in->key_header = "DD-API-KEY";
     *ret_why = "without its agent it needs an api_key, or DD_API_KEY";
     if (!u->api_key && !variable("DD_API_KEY"))
         return -EINVAL;
@@ -277,8 +276,7 @@ static int make_form(const struct clp_chunk *c, const struct clp_profile *p,
     return r < 0 ? r : clp_request_header(q, "Content-Type", type);
 }
 
-static int add_headers(const struct clp_intake *in, const struct clp_upload_header *h,
-                       struct clp_request *q)
+static int add_headers(const struct clp_upload_header *h, struct clp_request *q)
 {
     char inode[32];
     int r = clp_request_header(q, "DD-EVP-ORIGIN", "clrpulse");
@@ -292,11 +290,7 @@ static int add_headers(const struct clp_intake *in, const struct clp_upload_head
         (void)snprintf(entity, sizeof(entity), "ci-%.100s", h->container_id);
         r = clp_request_header(q, "Datadog-Entity-ID", *h->container_id ? entity : inode);
     }
-    if (r < 0 || !in->agentless)
-        return r;
-    CLP_CLEANUP(clp_secret_free) char *key = NULL;
-    r = clp_secret_get(in->upload.api_key, &key);
-    return r < 0 ? r : clp_request_header(q, "DD-API-KEY", key);
+    return r;
 }
 
 static int datadog_build(const struct clp_intake *in, const struct clp_chunk *c,
@@ -319,7 +313,7 @@ static int datadog_build(const struct clp_intake *in, const struct clp_chunk *c,
     memcpy(q->note, shaped.note, sizeof(q->note));
     r = make_form(c, p, &shaped, q);
     clp_reshaped_done(&shaped);
-    return r < 0 ? r : add_headers(in, &c->header, q);
+    return r < 0 ? r : add_headers(&c->header, q);
 }
 
 const struct clp_intake_kind clp_intake_datadog = {

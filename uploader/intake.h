@@ -45,8 +45,8 @@ struct clp_intake {
     char *request_url;        /* with that path */
     char *socket;             /* Unix socket, or NULL */
     char *where;              /* what may be shown */
-    size_t plain_max; /* the limit at the moment: it falls when the intake says "too large" */
-    bool agentless;   /* datadog */
+    size_t plain_max;       /* the limit at the moment: it falls when the intake says "too large" */
+    const char *key_header; /* that carries upload.api_key; NULL: none does. The kind's */
 };
 
 struct clp_intake_kind {

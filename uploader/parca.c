@@ -77,11 +77,12 @@ static int pack(struct clp_request *q, const struct clp_tags *t)
     return 0;
 }
 
-static int finish(const struct clp_series *s, const struct clp_upload_header *h,
-                  struct clp_request *q)
+static int finish(const struct clp_intake *in, const struct clp_series *s,
+                  const struct clp_chunk *c, struct clp_request *q)
 {
     struct clp_tags t = {.most = LABELS_MAX, .name_max = 1024, .value_max = 2048};
-    int r = add_labels(&t, s, h);
+    int r = add_labels(&t, s, &c->header);
+    (void)in;
     if (r == 0)
         r = pack(q, &t);
     clp_tags_done(&t);
@@ -97,20 +98,7 @@ static int parca_build(const struct clp_intake *in, const struct clp_chunk *c,
 {
     const struct clp_reshape how = {.labels = label_rules,
                                     .label_count = CLP_ARRAY_LEN(label_rules)};
-    for (size_t i = 0; i < clp_series_known_count; i++) {
-        struct clp_reshaped shaped;
-        int r = clp_series_make(in, &clp_series_known[i], p, &how, &shaped);
-        if (r == -ENODATA)
-            continue;
-        if (r < 0)
-            return r;
-        struct clp_request *q = clp_requests_add(ret, clp_series_known[i].part);
-        clp_request_take(q, &shaped);
-        r = finish(&clp_series_known[i], &c->header, q);
-        if (r < 0)
-            return r;
-    }
-    return ret->count ? 0 : -ENODATA;
+    return clp_series_build(in, c, p, CLP_SPELLING_KNOWN, &how, finish, ret);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------ */

@@ -199,6 +199,18 @@ static void add_pair(struct clp_strbuf *b, const char *key, const char *value, b
     clp_strbuf_str(b, last ? "}" : ",");
 }
 
+static void write_endpoints(struct clp_strbuf *b, const struct clp_upload_header *h)
+{
+    clp_strbuf_str(b, h->endpoint_count ? "{" : "null");
+    for (size_t i = 0; i < h->endpoint_count; i++) {
+        const struct clp_upload_number *e = &h->endpoints[i];
+        clp_strbuf_str(b, i ? "," : "");
+        clp_strbuf_json(b, e->name, strlen(e->name));
+        clp_strbuf_printf(b, ":%.0f", e->value);
+    }
+    clp_strbuf_str(b, h->endpoint_count ? "}" : "");
+}
+
 static void write_event(struct clp_strbuf *b, const struct clp_upload_header *h, const char *tags)
 {
     char when[48], runtime[80];
@@ -208,7 +220,9 @@ static void write_event(struct clp_strbuf *b, const struct clp_upload_header *h,
     add_pair(b, "start", rfc3339(h->start_unix_ns, when), false);
     add_pair(b, "end", rfc3339(h->start_unix_ns + h->duration_ns, when), false);
     add_pair(b, "family", "dotnet", false);
-    clp_strbuf_str(b, "\"version\":\"4\",\"endpoint_counts\":null,\"internal\":{");
+    clp_strbuf_str(b, "\"version\":\"4\",\"endpoint_counts\":");
+    write_endpoints(b, h);
+    clp_strbuf_str(b, ",\"internal\":{");
     add_pair(b, "clrpulse_version", CLP_VERSION, true);
     clp_strbuf_str(b, ",\"info\":{\"application\":{");
     add_pair(b, "env", h->env, false);
@@ -226,11 +240,18 @@ static void write_event(struct clp_strbuf *b, const struct clp_upload_header *h,
     clp_strbuf_str(b, "}}");
 }
 
-/* The control totals in the comments: "NAME=VALUE UNIT" becomes ["NAME", VALUE]. */
-static void write_metrics(struct clp_strbuf *b, const struct clp_profile *p)
+/* The header's metrics, and the control totals in the comments: "NAME=VALUE UNIT" becomes
+ * ["NAME", VALUE]. */
+static void write_metrics(struct clp_strbuf *b, const struct clp_upload_header *h,
+                          const struct clp_profile *p)
 {
-    bool first = true;
+    bool first = h->metric_count == 0;
     clp_strbuf_char(b, '[');
+    for (size_t i = 0; i < h->metric_count; i++) {
+        clp_strbuf_str(b, i ? ",[" : "[");
+        clp_strbuf_json(b, h->metrics[i].name, strlen(h->metrics[i].name));
+        clp_strbuf_printf(b, ",%.17g]", h->metrics[i].value);
+    }
     for (uint32_t i = 0; i < p->comment_count; i++) {
         const char *equals = strchr(p->comments[i], '=');
         if (!equals || equals == p->comments[i])
@@ -260,7 +281,7 @@ static int make_form(const struct clp_chunk *c, const struct clp_profile *p,
     clp_strbuf_init(&metrics, JSON_MAX_BYTES);
     write_tags(&tags, &c->header);
     write_event(&event, &c->header, clp_strbuf_text(&tags));
-    write_metrics(&metrics, p);
+    write_metrics(&metrics, &c->header, p);
     int r = clp_strbuf_error(&event) | clp_strbuf_error(&metrics) | clp_strbuf_error(&tags);
     if (r < 0)
         return -ENOMEM;

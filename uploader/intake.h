@@ -86,6 +86,8 @@ void clp_requests_done(struct clp_requests *r);
 struct clp_request *clp_requests_add(struct clp_requests *r, const char *part);
 /* "Name: value"; bytes that may not stand in a header become '_'. 0, -EFBIG, -ENOMEM. */
 int clp_request_header(struct clp_request *r, const char *name, const char *value) CLP_MUST_USE;
+/* gRPC's status code as text; -1 when it is none. */
+int clp_reply_grpc_code(const char *text, size_t len);
 /* Hands a finished profile's bytes and what is said about it to the request. */
 void clp_request_take(struct clp_request *r, struct clp_reshaped *from);
 

@@ -289,7 +289,7 @@ static void judge_reply(struct clp_transfer *t, int status, struct clp_upload_re
     struct clp_reply reply = {.status = status,
                               .body = t->reply,
                               .len = t->reply_kept,
-                              .grpc_status = *code ? atoi(code) : -1,
+                              .grpc_status = clp_reply_grpc_code(code, strlen(code)),
                               .grpc_message = ""};
     if (!t->in->kind->judge) {
         clp_verdict_of_reply(t->in, status, t->reply, ret);

@@ -234,7 +234,10 @@ class KindsCase(Case):
         self.assertEqual(labels["local root span id"], 0x00f067aa0ba902b7)
         self.assertEqual(labels["trace endpoint"], "GET /cart")
         self.assertEqual(labels["exception message"], 'no "cart"')
-        self.assertIn(["process_cpu", 4000], json.loads(receiver.data(request, "metrics.json")))
+        metrics = dict(json.loads(receiver.data(request, "metrics.json")))
+        self.assertEqual(metrics["process_cpu"], 4000)
+        self.assertEqual(metrics["gc.pause_ratio"], 0.25)
+        self.assertEqual(event["endpoint_counts"], {"GET /cart": 12})
 
     def test_datadog_agent(self):
         receiver = self.receiver()

@@ -17,6 +17,7 @@
 
 #define CLP_ROSTER_MAX 1024u
 #define CLP_ROSTER_GONE_NS (600 * CLP_NSEC_PER_SEC) /* how long gone ones are shown */
+#define CLP_ROSTER_GONE_MAX 64u                     /* and how many, the latest */
 
 enum clp_member_state {
 #define CLP_MEMBER_STATE(id, name) CLP_MEMBER_##id,
@@ -73,8 +74,8 @@ struct clp_roster {
 struct clp_member *clp_roster_meet(struct clp_roster *r, const struct clp_dotnet *p,
                                    uint64_t now_ns);
 void clp_roster_done(struct clp_roster *r);
-/* Forgets those that are gone for CLP_ROSTER_GONE_NS, marks those as gone that have ended without
- * having been a target. */
+/* Forgets those that are gone for CLP_ROSTER_GONE_NS or beyond CLP_ROSTER_GONE_MAX, marks those as
+ * gone that have ended without having been a target. */
 void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *roots, uint64_t now_ns);
 
 void clp_member_set(struct clp_member *m, enum clp_member_state state, uint64_t now_ns,

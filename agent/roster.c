@@ -65,7 +65,7 @@ void clp_member_leave(struct clp_member *m)
     free(m->identity);
     m->identity = NULL;
     memset(m->session_counters, 0, sizeof(m->session_counters));
-    m->kernel_at_window_ns = 0;
+    m->kernel_at_window_ns = m->threads_at_window = 0;
 }
 
 static struct clp_member *find(const struct clp_roster *r, const struct clp_dotnet *p)

@@ -39,6 +39,8 @@ struct clp_member_totals {
      * was confirmed by the library to the last. */
     double audited_cpu_ns;
     uint64_t kernel_cpu_ns;
+    /* Thread time of the same windows; the kernel's from its number of threads at both ends. */
+    double audited_wall_ns, kernel_wall_ns;
 };
 
 struct clp_member {
@@ -60,6 +62,7 @@ struct clp_member {
     bool woken;                               /* one of them has something */
     uint64_t session_counters[CLP_CTR_COUNT]; /* of this session at its last window */
     uint64_t kernel_at_window_ns;             /* 0: not known */
+    uint64_t threads_at_window;
     struct clp_member_totals totals;
 };
 

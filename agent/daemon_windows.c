@@ -97,6 +97,8 @@ static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_w
         .tags = tags,
         .tag_count = id->tag_count,
         .pid = m->pid,
+        .ns_pid = id->ns_pid,
+        .cgroup_inode = id->cgroup_inode,
         .start_unix_ns = w->start_unix_ns,
         .end_unix_ns = w->start_unix_ns + w->duration_ns,
         .start_monotonic_ns = w->start_ns,

@@ -76,6 +76,8 @@ static const char *advice_for(int code, const char *error)
         const char *word, *advice;
     } table[] = {
         {CURLE_PEER_FAILED_VERIFICATION, "expired", "its certificate must be renewed"},
+        {CURLE_PEER_FAILED_VERIFICATION, "not yet valid",
+         "it is not valid yet: check this machine's clock"},
         {CURLE_PEER_FAILED_VERIFICATION, "self-signed",
          "name the authority that signed it in ca_file"},
         {CURLE_PEER_FAILED_VERIFICATION, "unable to get local issuer",
@@ -91,6 +93,7 @@ static const char *advice_for(int code, const char *error)
         {CURLE_COULDNT_RESOLVE_PROXY, "", "check proxy"},
         {CURLE_RECV_ERROR, "CONNECT", "check proxy, its user and password"},
         {CURLE_RECV_ERROR, "certificate required", "it wants cert_file and key_file"},
+        {CURLE_RECV_ERROR, "alert", "it does not accept our cert_file"},
     };
     for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++)
         if (table[i].code == code && strcasestr(error, table[i].word))

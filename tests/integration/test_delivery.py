@@ -297,32 +297,116 @@ class TestClients(Case):
         pprof.Profile(receiver.data(taken[0]))
 
 
-class TestSecrets(Case):
-    def test_nothing_is_shown(self):
-        intake = PlainIntake(self)
-        intake.status = 401
-        path = f"{self.directory}/token"
-        with open(path, "w") as file:
-            file.write("plantedFILE\n")
-        url = f"url=http://plantedUSER:plantedPASS@127.0.0.1:{intake.port}/x?k=plantedQUERY"
-        words = self.words(0, 3, 0, 5, "http", url, "header=X-Key: env:SOME_KEY", f"token=file:{path}",
-                           "+", "pyroscope", f"url=http://127.0.0.1:1/", "user=u", "password=env:SOME_KEY")
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60,
-                              env=environment(SOME_KEY="plantedENV"))
-        self.assertEqual(done.returncode, 0)
-        self.assertIn("answered 401", done.stderr)
-        seen = done.stdout + done.stderr
-        for file in glob.glob(f"{self.spool}/*"):
-            with open(file, "rb") as stream:
-                seen += stream.read().decode(errors="replace")
-        for secret in ("FILE", "ENV", "PASS", "QUERY", "USER"):
-            self.assertNotIn("planted" + secret, seen)
+class Agent:
+    """A real agent without targets, which takes up what is in the spool."""
+
+    def __init__(self, test, uploads, env=None, **settings):
+        self.test, self.directory = test, test.directory
+        self.config = f"{test.directory}/clrpulse.yaml"
+        self.env = environment(**(env or {}))
+        with open(self.config, "w") as file:
+            file.write("targets: { include: ['*no such process*'] }\nupload:\n")
+            file.writelines(f"  - {upload}\n" for upload in uploads)
+            file.write(f"state: {{ dir: {test.directory}/state }}\nspool: {{ dir: {test.spool} }}\n")
+        self.log = open(f"{test.directory}/log", "wb")
+        self.process = subprocess.Popen([CLRPULSE, "agent", "-c", self.config], stdin=subprocess.DEVNULL,
+                                        stdout=self.log, stderr=self.log, env=self.env)
+        test.addCleanup(self.close)
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
+
+    def run(self, *words):
+        return subprocess.run([CLRPULSE, *words, "-c", self.config], capture_output=True, text=True, timeout=90,
+                              env=self.env)
+
+    def uploads(self):
+        done = self.run("status", "--json")
+        return json.loads(done.stdout)["uploads"] if done.returncode == 0 else None
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 60
+        while not ((uploads := self.uploads()) and condition(uploads)):
+            with open(f"{self.directory}/log") as log:
+                self.test.assertLess(time.monotonic(), deadline, f"{uploads} {log.read()}")
+            time.sleep(0.1)
+        return uploads
+
+
+class TestPeople(Case):
+    """What people are told."""
+
+    def leave_behind(self, *intakes, count=3):
+        """Profiles in the spool that none of these intakes has."""
+        upload = []
+        for intake in intakes:
+            intake.status = 503
+            upload += ["+", "http", intake.url()]
+        self.deliver(*upload[1:], count=count, wait_s=0)
+        for intake in intakes:
+            intake.status = 200
+
+    def test_status(self):
+        refuses, down, well = PlainIntake(self), PlainIntake(self), PlainIntake(self)
+        self.leave_behind(refuses, down, well)
+        refuses.status, refuses.body, down.status = 403, b"not you", 503
+        agent = Agent(self, [f"{{ kind: http, url: 'http://127.0.0.1:{intake.port}/' }}"
+                             for intake in (refuses, down, well)])
+        told = agent.wait_for(lambda u: u[0]["refused"] == 3 and u[1]["retries"] > 1 and u[2]["delivered"] == 3)
+        self.assertEqual([u["delivered"] for u in told], [0, 0, 3])
+        self.assertEqual([u["waiting"] for u in told], [0, 3, 0])
+        self.assertEqual(told[0]["dropped"]["refused"], 3)
+        self.assertGreater(told[1]["waiting_bytes"], 1000)
+        self.assertIn("answered 403 (check the user, password, token or key): not you", told[0]["last_error"])
+        self.assertIn("answered 503", told[1]["last_error"])
+        self.assertEqual(told[2]["last_error"], "")
+        text = agent.run("status").stdout
+        for words in ("3 delivered, 0 waiting", "0 delivered, 3 waiting", "3 refused", "not you", "answered 503"):
+            self.assertIn(words, text)
+        self.assertEqual(well.sequences(), [0, 1, 2])
+        down.status = 200
+        self.assertEqual(agent.run("spool", "flush").returncode, 0)
+        told = agent.wait_for(lambda u: u[1]["delivered"] == 3)
+        self.assertEqual(told[1]["last_error"], "", "all is well again")
+        self.assertEqual(down.sequences(), [0, 1, 2])
+
+    @unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
+    def test_check(self):
+        """One test profile to each upload; one line each, in words."""
+        receiver, intake = Receiver(self, dotnet=True), PlainIntake(self)
+        intake.status, intake.body = 401, b"who are you?"
+        with open(f"{self.directory}/file", "w"):
+            pass
+        uploads = [
+            ("pyroscope", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("datadog", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("otlp", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("parca", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("pyroscope", f"url: '{receiver.url('/elsewhere')}'", "error", "check the path of the URL"),
+            ("http", f"url: 'http://127.0.0.1:{intake.port}/'", "error", "token or tenant): who are you?"),
+            ("parca", f"url: '{receiver.url()}', token: 'env:CLP_NO_SUCH'", "error", "is not set"),
+            ("directory", f"path: '{self.directory}/file/below'", "error", "Not a directory"),
+        ]
+        config = f"{self.directory}/check.yaml"
+        with open(config, "w") as file:
+            file.write("upload:\n" + "".join(f"  - {{ kind: {kind}, {more} }}\n" for kind, more, *_ in uploads))
+        done = subprocess.run([CLRPULSE, "check", "-c", config], capture_output=True, text=True, timeout=90,
+                              env=environment())
+        self.assertEqual(done.returncode, 1, done.stderr)
+        lines = [line for line in done.stdout.splitlines() if " upload " in line]
+        self.assertEqual(len(lines), len(uploads), done.stdout)
+        for line, (kind, _, word, words) in zip(lines, uploads):
+            self.assertRegex(line, f"^{word} +upload {kind}: ")
+            self.assertIn(words, line)
+        self.assertEqual(sorted(r["kind"] for r in receiver.taken()), ["datadog", "otlp", "parca", "pyroscope"])
 
     def test_spool_command(self):
         """ls, show, drop and flush on what an intake that is down left behind."""
         intake = PlainIntake(self)
         intake.status = 503
-        self.deliver("http", f"url=http://127.0.0.1:{intake.port}/", count=3, wait_s=1)
+        self.deliver("http", intake.url(), count=3, wait_s=1)
         config = f"{self.directory}/c.yaml"
         with open(config, "w") as file:
             file.write(f"spool: {{ dir: {self.spool} }}\nupload:\n  - {{ kind: http, url: "
@@ -350,6 +434,73 @@ class TestSecrets(Case):
         flushed = spool("flush")
         self.assertEqual(flushed.returncode, 0, flushed.stderr)
         self.assertEqual(intake.sequences(), [1, 2])
+
+
+class TestSecrets(Case):
+    """Secrets are planted everywhere that takes one; nothing that anybody may see shows them."""
+
+    def plant(self):
+        intake = PlainIntake(self)
+        intake.status = 403
+        path = f"{self.directory}/secret"
+        with open(path, "w") as file:
+            file.write("plantedFILE\n")
+        url = f"http://plantedUSER:plantedPASS@127.0.0.1:{intake.port}/x?k=plantedQUERY"
+        return intake, url, path
+
+    def test_of_the_agent(self):
+        intake, url, path = self.plant()
+        upload = ["http", f"url={url}"]
+        intake.status = 503
+        self.deliver(*upload, count=3, wait_s=0)
+        intake.status = 403
+        agent = Agent(self, [
+            f"{{ kind: http, url: '{url}', headers: ['X-Key: env:SOME_KEY', 'X-Literal: plantedLITERAL'], "
+            f"token: 'file:{path}' }}",
+            f"{{ kind: pyroscope, url: 'http://127.0.0.1:1/', user: u, password: 'env:SOME_KEY' }}",
+            f"{{ kind: datadog, url: 'http://127.0.0.1:{intake.port}/', api_key: 'file:{path}' }}",
+            f"{{ kind: otlp, url: 'http://intake.invalid/', proxy: "
+            "'http://plantedUSER:plantedPASS@127.0.0.1:1' }"], env={"SOME_KEY": "plantedENV"})
+        agent.wait_for(lambda u: u[0]["refused"] == 3 and u[2]["refused"] == 3 and u[1]["retries"] and u[3]["retries"])
+        seen = {"status": agent.run("status").stdout, "status --json": agent.run("status", "--json").stdout}
+        for words in (["check"], ["spool", "ls"]):
+            done = agent.run(*words)
+            seen[" ".join(words)] = done.stdout + done.stderr
+        name = seen["spool ls"].splitlines()[1].split()[4]
+        seen["spool show"] = agent.run("spool", "show", name).stdout
+        self.assertIn("profile_seq", seen["spool show"])
+        seen["argv"] = self.argv_of(agent.process.pid)
+        self.assertIn("clrpulse.yaml", seen["argv"])
+        for path in (glob.glob(f"{self.spool}/*") + glob.glob(f"{self.directory}/state/**", recursive=True) +
+                     [f"{self.directory}/log"]):
+            if os.path.isfile(path):
+                with open(path, "rb") as stream:
+                    seen[path] = stream.read().decode(errors="replace")
+        self.assertIn("answered 403", seen[f"{self.directory}/log"])
+        for where, text in seen.items():
+            self.assertNotIn("planted", text, where)
+        heads = [headers for *_, headers in intake.requests]
+        self.assertEqual(heads, [], "nothing was taken here")
+
+    @staticmethod
+    def argv_of(pid):
+        """What a core file would have of the arguments: the memory from arg_start to arg_end."""
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        start, end = int(fields[45]), int(fields[46])  # fields 48 and 49
+        with open(f"/proc/{pid}/mem", "rb") as memory:
+            memory.seek(start)
+            return memory.read(end - start).decode(errors="replace")
+
+    def test_they_reach_the_intake(self):
+        intake, url, path = self.plant()
+        intake.status = 200
+        stats, log = self.deliver("http", f"url={url}", "header=X-Key: env:SOME_KEY", f"token=file:{path}",
+                                  env={"SOME_KEY": "plantedENV"})
+        self.assertEqual(stats[0]["sent"], 1, log)
+        headers = intake.requests[0][4]
+        self.assertEqual(headers["X-Key"], "plantedENV")
+        self.assertEqual(headers["Authorization"], "Bearer plantedFILE")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def memory_kib(pid):
 
 
 class TestOutage(Case):
-    """Ten minutes without an intake, windows of 2 s, and the pauses that agents make; 100 times as fast
+    """Ten minutes without an intake, windows of 2 s, and the pauses that agents make; 200 times as fast
     unless run at full length."""
 
     def run_through(self, intake, count, period_ms, speed, mend, *more, age_s=3600):
@@ -66,7 +66,7 @@ class TestOutage(Case):
             self.assertEqual(intake.requests, [])
             intake.status = 200
 
-        stats, = self.run_through(intake, 300, 2000, 100, mend, PATIENT)
+        stats, = self.run_through(intake, 300, 2000, 200, mend, PATIENT)
         print(f"{stats['retried']} tries failed, memory grew by {self.grown_kib} KiB", file=sys.stderr)
         self.assertEqual(stats["sent"], 300, self.log)
         self.assertGreater(stats["retried"], 3)

@@ -75,6 +75,9 @@ void clp_check_look_machine(const struct clp_config *c, struct clp_check_machine
 /* `d` is open; it is asked and belongs to *ret afterwards (clp_dotnet_done). */
 void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet *d,
                             struct clp_check_process *ret);
+/* Whether a READY process still waits at its start for a tool to let it go, as its environment
+ * makes it: it has no entry assembly yet. Then with a sentence. */
+bool clp_check_waits(const struct clp_dotnet *d, char *buf, size_t cap);
 /* The parts that read foreign text. */
 void clp_check_environment(const char *block, size_t len, struct clp_check_process *ret);
 void clp_check_maps(const char *maps, size_t len, struct clp_check_process *ret);

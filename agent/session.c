@@ -243,6 +243,22 @@ static void send_away(struct clp_session *s, const char *why)
     s->peer_fd = -1;
 }
 
+/* Children inherit the announcement. When the command itself runs .NET it is the one that is meant,
+ * however early a child of its own reports; only where it does not, the first descendant is. */
+static bool is_a_child_of_the_meant(const struct clp_session *s, int32_t peer_pid)
+{
+    struct clp_dotnet command;
+    if (s->target.pid <= 0 || peer_pid == s->target.pid ||
+        clp_dotnet_open(&clp_discover_system, s->target.pid, &command) < 0)
+        return false;
+    clp_dotnet_look_closer(&clp_discover_system, &command);
+    bool dotnet = command.start_ticks == s->target.start_ticks &&
+                  (command.state == CLP_DOTNET_PORT || command.state == CLP_DOTNET_NO_PORT ||
+                   command.state == CLP_DOTNET_DENIED);
+    clp_dotnet_done(&command);
+    return dotnet;
+}
+
 /* Who it is that loaded the library at its start: the socket's other end. Without its name a
  * profile can still be made. */
 static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
@@ -250,8 +266,11 @@ static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
     struct ucred peer = {0};
     socklen_t len = sizeof(peer);
     struct clp_dotnet found;
-    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0 ||
-        clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
+    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
+        return -ESRCH;
+    if (is_a_child_of_the_meant(s, peer.pid))
+        return -ECHILD;
+    if (clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
         return -ESRCH;
     clp_dotnet_ask(&found, 1, CLP_DISCOVER_ASK_NS);
     clp_dotnet_done(&s->target);
@@ -276,7 +295,7 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
              "the process, or use the clrpulse that belongs to it",
              s->target.pid);
     else if (s->announced && adopt_peer(s, hello) < 0)
-        send_away(s, "it has gone");
+        send_away(s, "it has gone, or is a child of the command");
     else
         welcome(s);
 }

@@ -21,6 +21,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define HELLO_NS (2 * CLP_NSEC_PER_SEC)    /* a visitor's time to introduce itself */
 #define RETRY_NS (100 * CLP_NSEC_PER_MSEC) /* when the runtime is not ready */
@@ -205,7 +206,17 @@ static int send_message(int fd, const void *message, size_t len, int pass_fd)
     return n < 0 ? -errno : (size_t)n == len ? 0 : -EIO;
 }
 
-/* The ring's memory, and its descriptor to hand over. */
+static uint32_t ring_bytes_of(long cpus)
+{
+    uint32_t bytes = CLP_SESSION_RING_LEAST_BYTES;
+    while (bytes < CLP_SESSION_RING_MOST_BYTES && (long)(bytes / CLP_SESSION_RING_CPU_BYTES) < cpus)
+        bytes *= 2;
+    return bytes;
+}
+
+/* The ring's memory, and its descriptor to hand over. All of it is ours from the beginning, so it
+ * is mapped at once: what an agent needs does not seem to grow while rings are filled the first
+ * time. */
 static int make_memory(struct clp_session *s, int *ret_fd)
 {
     uint32_t ring = s->config.ring_bytes;
@@ -213,6 +224,9 @@ static int make_memory(struct clp_session *s, int *ret_fd)
     if (r < 0)
         return r;
     s->memory_bytes = CLP_WIRE_HEADER_BYTES + (size_t)ring;
+#ifdef MADV_POPULATE_READ
+    (void)madvise(s->memory, s->memory_bytes, MADV_POPULATE_READ); /* since Linux 5.14 */
+#endif
     return clp_reader_new(s->memory, ring, &s->reader);
 }
 
@@ -476,6 +490,11 @@ uint64_t clp_session_drained_bytes(const struct clp_session *s)
     return s->drained_bytes;
 }
 
+uint32_t clp_session_ring_bytes(const struct clp_session *s)
+{
+    return s->config.ring_bytes;
+}
+
 int clp_session_flush(struct clp_session *s, uint64_t flush_id)
 {
     struct clp_msg_flush m = {.msg = {.size = sizeof(m), .type = CLP_MSG_FLUSH},
@@ -561,7 +580,7 @@ static struct clp_session *new_session(const struct clp_session_config *config)
     snprintf(s->library, sizeof(s->library), "%s", config->library);
     s->config.library = s->library;
     if (!s->config.ring_bytes)
-        s->config.ring_bytes = CLP_SESSION_RING_BYTES;
+        s->config.ring_bytes = ring_bytes_of(sysconf(_SC_NPROCESSORS_ONLN));
     if (!s->config.attach_ns)
         s->config.attach_ns = CLP_SESSION_ATTACH_NS;
     s->attach_until_ns = clp_clock_monotonic_ns() + s->config.attach_ns;

@@ -9,6 +9,9 @@
 #include "base/log.h"
 
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -173,6 +176,31 @@ static void reload(struct clp_daemon *d)
     clp_log_info("the settings were read anew");
 }
 
+/* ---- memory -------------------------------------------------------------------------------- */
+
+#define TRIM_EVERY_NS (60 * CLP_NSEC_PER_SEC)
+
+/* The tables of a window are large and short-lived: with a fixed bound they are mapped, and go back
+ * to the kernel when they are freed, instead of leaving holes in the heap. */
+static void set_up_memory(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    (void)mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
+/* What many targets that came and went have left between what is in use. */
+static void give_memory_back(struct clp_daemon *d, uint64_t now_ns)
+{
+    if (now_ns - d->trimmed_ns < TRIM_EVERY_NS)
+        return;
+    d->trimmed_ns = now_ns;
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 /* ---- the loop ------------------------------------------------------------------------------ */
 
 static bool take_signal(int fd)
@@ -242,6 +270,7 @@ static void run(struct clp_daemon *d)
         watch_pace(last_ns, now_ns);
         last_ns = now_ns;
         watch_wall_clock(d);
+        give_memory_back(d, now_ns);
         if (clp_port_take(d->port)) {
             clp_scan_hurry(d->scan);
             scan_at_ns = 0;
@@ -346,6 +375,7 @@ int clp_daemon_run(const struct clp_daemon_options *o, struct clp_fault *fault)
 {
     static struct clp_daemon d; /* too large for a stack */
     d = (struct clp_daemon){.options = *o, .started_ns = clp_clock_monotonic_ns()};
+    set_up_memory();
     clp_walltime_init(&d.walltime, clp_clock_monotonic_ns(), clp_clock_realtime_ns());
     int r = set_up(&d, fault);
     if (r == 0) {

@@ -88,6 +88,7 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
         .settings = settings_of(d),
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
+        .names_later = true,
         .types = d->options.config->profile_types,
         .walltime = &d->walltime,
         .window = clp_daemon_take_window,
@@ -201,6 +202,7 @@ static void greet(struct clp_member *m, uint64_t now_ns)
 {
     m->failures = 0;
     m->kernel_at_window_ns = clp_kernel_cpu_ns(m->pid);
+    m->threads_at_window = clp_kernel_threads(m->pid);
     snprintf(m->service, sizeof(m->service), "%s", m->identity->service);
     clp_member_set(m, CLP_MEMBER_PROFILING, now_ns, "");
     clp_log_info("profiling process %d (%s), .NET %s, service %s", m->pid, m->comm, m->runtime,

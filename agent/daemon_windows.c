@@ -33,13 +33,21 @@ void clp_daemon_count(struct clp_member *m)
  * counts once. */
 static void audit(struct clp_member *m, const struct clp_window *w)
 {
-    uint64_t now = clp_kernel_cpu_ns(m->pid);
+    uint64_t now = w->kernel_cpu_ns, threads = clp_kernel_threads(m->pid);
     int cpu = clp_profile_value_index(w->profile, "cpu");
-    if (m->kernel_at_window_ns && now > m->kernel_at_window_ns && cpu >= 0 && !w->last) {
+    int wall = clp_profile_value_index(w->profile, "wall");
+    bool whole = m->kernel_at_window_ns && now > m->kernel_at_window_ns && !w->last;
+    if (whole && cpu >= 0) {
         m->totals.kernel_cpu_ns += now - m->kernel_at_window_ns;
         m->totals.audited_cpu_ns += clp_profile_total(w->profile, (size_t)cpu);
     }
+    if (whole && wall >= 0) {
+        m->totals.kernel_wall_ns +=
+            (double)w->duration_ns * (double)(m->threads_at_window + threads) / 2;
+        m->totals.audited_wall_ns += clp_profile_total(w->profile, (size_t)wall);
+    }
     m->kernel_at_window_ns = now;
+    m->threads_at_window = threads;
 }
 
 /* ---- headers ------------------------------------------------------------------------------- */

@@ -101,3 +101,14 @@ def upload_keys(source):
 def types(source):
     """(name, text) of what can be recorded."""
     return [(row[1], row[2]) for row in rows(source, "config/types.def", "CLP_PROFILE_TYPE")]
+
+
+def check_sentences(source):
+    """(level, sentence) of what `clrpulse check` says in words of its own, values as N and ..."""
+    found = []
+    for macro in ("CLP_MACHINE_CHECK", "CLP_PROCESS_CHECK"):
+        for row in rows(source, "agent/checks.def", macro):
+            if row[3] != "%s":
+                sentence = re.sub(r"%(?:ll|l|z)?[dux]", "N", row[3]).replace("%s", "...")
+                found.append((row[1].lower(), sentence.replace("%%", "%")))
+    return found

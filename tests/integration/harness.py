@@ -73,10 +73,15 @@ def wait_for(condition, seconds, what):
 class Target:
     """A running test program."""
 
-    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None):
+    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None, kind="",
+                 program="ClpTarget"):
+        """`kind`: a publish of tools/publish-targets beside the plain one: "web", "single"..."""
         self.directory = tempfile.mkdtemp(prefix="clp-target-")
         test.addCleanup(self.close)
-        program = os.path.join(environment("CLP_TARGETS"), tfm or framework(), "ClpTarget")
+        publish = (kind + "-" if kind else "") + (tfm or framework())
+        program = os.path.join(environment("CLP_TARGETS"), publish, program)
+        if not os.path.exists(program):
+            raise RuntimeError(f"{program} is missing: run tools/publish-targets {publish}")
         command = [program, mode, *map(str, options)]
         if duration:
             command += ["--duration", str(duration)]

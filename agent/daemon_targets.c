@@ -190,6 +190,7 @@ void clp_daemon_scan(struct clp_daemon *d)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
     int r = clp_scan_round(d->scan, now_ns, take_process, d);
+    d->scan_error = r;
     if (r < 0)
         clp_log_error("cannot read /proc: %s", strerror(-r));
     clp_roster_tidy(&d->roster, &clp_discover_system, now_ns);

@@ -70,6 +70,8 @@ struct clp_roster {
  * when the roster is full of living ones, or for want of memory. */
 struct clp_member *clp_roster_meet(struct clp_roster *r, const struct clp_dotnet *p,
                                    uint64_t now_ns);
+/* How many of the members are gone. */
+size_t clp_roster_gone(const struct clp_roster *r);
 void clp_roster_done(struct clp_roster *r);
 /* Forgets those that are gone for CLP_ROSTER_GONE_NS, marks those as gone that have ended without
  * having been a target. */

@@ -72,12 +72,26 @@ static struct clp_status measure(struct clp_daemon *d,
     return s;
 }
 
+/* One line: what the agent does with a process and why. */
+static void answer_about(const struct clp_daemon *d, long pid, struct clp_strbuf *ret)
+{
+    for (size_t i = 0; i < d->roster.count; i++) {
+        const struct clp_member *m = d->roster.members[i];
+        if (m->pid == pid && m->state != CLP_MEMBER_GONE)
+            clp_strbuf_printf(ret, "%s%s%s", clp_member_state_name(m->state),
+                              *m->reason ? ": " : "", m->reason);
+    }
+    clp_strbuf_str(ret, "\n");
+}
+
 static void answer(void *context, const char *question, struct clp_strbuf *ret)
 {
     struct clp_daemon *d = context;
     struct clp_outbox_lane lanes[CLP_CONFIG_UPLOADS_MAX];
     struct clp_status s = measure(d, lanes);
-    if (strcmp(question, "json") == 0)
+    if (strncmp(question, "pid ", 4) == 0)
+        answer_about(d, strtol(question + 4, NULL, 10), ret);
+    else if (strcmp(question, "json") == 0)
         clp_status_json(&s, ret);
     else if (strcmp(question, "audit") == 0)
         clp_status_audit(&s, ret);

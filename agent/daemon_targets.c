@@ -200,10 +200,14 @@ void clp_daemon_scan(struct clp_daemon *d)
 
 static void greet(struct clp_member *m, uint64_t now_ns)
 {
+    char limits[CLP_FAULT_BYTES];
     m->failures = 0;
     m->kernel_at_window_ns = clp_kernel_cpu_ns(m->pid);
     snprintf(m->service, sizeof(m->service), "%s", m->identity->service);
-    clp_member_set(m, CLP_MEMBER_PROFILING, now_ns, "");
+    clp_session_limits(clp_target_session(m->target), limits, sizeof(limits));
+    clp_member_set(m, CLP_MEMBER_PROFILING, now_ns, limits);
+    if (*limits)
+        clp_log_warning("process %d (%s): %s", m->pid, m->comm, limits);
     clp_log_info("profiling process %d (%s), .NET %s, service %s", m->pid, m->comm, m->runtime,
                  m->service);
 }

@@ -34,7 +34,7 @@ struct clp_hook {
     char reason[256];
     char path[4096];       /* as the target sees it */
     int dir_fd, parent_fd; /* of the copy; -1 when the target sees our own file */
-    char dir_name[48];
+    char dir_name[80];
     uint32_t uid, gid;
     uint64_t confirm_until_ns;
     struct clp_ipc_request request;
@@ -53,6 +53,10 @@ void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *target, const ch
 /* Nothing to send: the target was started with it (clp_hook_environment). The confirmation is due
  * from now on. */
 void clp_hook_expect(struct clp_hook *h, uint64_t now_ns);
+/* Takes away what agents that were killed have left for this process, if it is from well before
+ * `before_s` (wall time of our own connection): its port is served in the order of connections, so
+ * once the process has answered us it reads none of that any more. */
+void clp_hook_sweep(const struct clp_dotnet *target, int64_t before_s);
 /* Goes on; `runs`: the library says that the hook runs. */
 void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs);
 

@@ -48,7 +48,7 @@ struct clp_member {
     uint8_t cookie[CLP_GUID_BYTES];
     enum clp_member_state state;
     uint64_t since_ns;            /* in this state, CLOCK_MONOTONIC */
-    char reason[CLP_FAULT_BYTES]; /* of seen, refused, gone; else "" */
+    char reason[CLP_FAULT_BYTES]; /* of seen, refused, gone; what limits profiling; else "" */
     unsigned failures;            /* in a row */
     uint64_t retry_at_ns;         /* refused; UINT64_MAX: never again */
 

@@ -214,7 +214,7 @@ static void explain_no_port(const struct clp_dotnet *d, const char *who, char *b
         snprintf(buf, cap,
                  "%s is a .NET process without a diagnostics port in %s: try again if it has only "
                  "just started, else start it without DOTNET_EnableDiagnostics=0 and "
-                 "DOTNET_EnableDiagnostics_IPC=0, and with a TMPDIR that exists",
+                 "DOTNET_EnableDiagnostics_IPC=0, and with a TMPDIR that it may write",
                  who, d->temp_path);
 }
 

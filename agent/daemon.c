@@ -62,6 +62,7 @@ static struct clp_status measure(struct clp_daemon *d,
         .period_ns = d->options.config->profile_period,
         .roster = &d->roster,
         .walltime = &d->walltime,
+        .limits = &d->limits,
         .lanes = lanes,
         .lane_count = clp_outbox_lanes(d->outbox, lanes, CLP_CONFIG_UPLOADS_MAX),
     };
@@ -260,7 +261,8 @@ static uint64_t scan(struct clp_daemon *d)
     clp_daemon_scan(d);
     after_ns = clp_kernel_cpu_ns(getpid());
     return clp_clock_monotonic_ns() +
-           clp_scan_pause_ns(after_ns > before_ns ? after_ns - before_ns : 0);
+           clp_scan_pause_ns(
+               clp_limits_cost_ns(&d->limits, after_ns > before_ns ? after_ns - before_ns : 0));
 }
 
 /* A round's work for those who watch the agent. */
@@ -369,6 +371,20 @@ static int start_health(struct clp_daemon *d, struct clp_fault *fault)
     return r;
 }
 
+/* A small place: less is done, and told. */
+static void look_around(struct clp_daemon *d)
+{
+    clp_limits_read("/proc", "/sys/fs/cgroup", 0, &d->limits);
+    if (d->limits.millicores < 1000)
+        clp_log_info("the control group allows the agent %.2f cores: it looks for processes more "
+                     "rarely where that costs much",
+                     d->limits.millicores / 1000.0);
+    if (clp_limits_share(&d->limits, 1) > 1)
+        clp_log_info("the control group allows the agent %llu MiB of memory: it keeps smaller "
+                     "tables of each process",
+                     (unsigned long long)(d->limits.memory_bytes >> 20));
+}
+
 static int set_up(struct clp_daemon *d, struct clp_fault *fault)
 {
     const struct clp_config *c = d->options.config;
@@ -408,6 +424,7 @@ int clp_daemon_run(const struct clp_daemon_options *o, struct clp_fault *fault)
     d = (struct clp_daemon){.options = *o, .started_ns = clp_clock_monotonic_ns()};
     clp_walltime_init(&d.walltime, clp_clock_monotonic_ns(), clp_clock_realtime_ns());
     clp_notify_init(&d.notify);
+    look_around(&d);
     int r = set_up(&d, fault);
     if (r == 0) {
         clp_notify_send(&d.notify, "READY=1");

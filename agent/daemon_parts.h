@@ -5,6 +5,7 @@
 
 #include "agent/daemon.h"
 #include "agent/health.h"
+#include "agent/limits.h"
 #include "agent/notify.h"
 #include "agent/outbox.h"
 #include "agent/port.h"
@@ -27,6 +28,7 @@ struct clp_daemon {
     struct clp_health *health;
     struct clp_notify notify;
     struct clp_walltime walltime;
+    struct clp_limits limits; /* our own */
     struct clp_roster roster;
     size_t targets; /* members with a target */
     bool stopping;

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -17,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SOCKET_NAME "s"
 #define LIBRARY_NAME "libclrpulse.so"
@@ -182,6 +184,17 @@ static bool find_mapped(const char *maps, size_t len, char *ret, size_t cap)
     return false;
 }
 
+/* The kernel writes paths of a foreign mount namespace from that one's own root; the target may
+ * live in a chroot below it. */
+static void strip_root(int32_t pid, char *path)
+{
+    char link[64], root[PATH_MAX];
+    snprintf(link, sizeof(link), "/proc/%d/root", pid);
+    ssize_t n = readlink(link, root, sizeof(root) - 1);
+    if (n > 1 && strncmp(path, root, (size_t)n) == 0 && path[n] == '/')
+        memmove(path, path + n, strlen(path + n) + 1);
+}
+
 static bool is_mapped_already(struct clp_place *p, const struct clp_dotnet *t)
 {
     char path[64];
@@ -190,7 +203,10 @@ static bool is_mapped_already(struct clp_place *p, const struct clp_dotnet *t)
     snprintf(path, sizeof(path), "/proc/%d/maps", t->pid);
     if (clp_file_read(path, MAPS_MAX_BYTES, &maps, &len) < 0)
         return false;
-    return find_mapped(maps, len, p->library_path, sizeof(p->library_path));
+    if (!find_mapped(maps, len, p->library_path, sizeof(p->library_path)))
+        return false;
+    strip_root(t->pid, p->library_path);
+    return true;
 }
 
 /* Read-only is no hindrance to a file that is there. */

@@ -12,6 +12,7 @@
 
 #include "agent/fault.h"
 #include "agent/identity.h"
+#include "agent/limits.h"
 #include "agent/target.h"
 #include "base/core/core.h"
 
@@ -57,6 +58,7 @@ struct clp_member {
     struct clp_target *target;                /* attaching and profiling */
     uint64_t session_counters[CLP_CTR_COUNT]; /* of this session at its last window */
     uint64_t kernel_at_window_ns;             /* 0: not known */
+    struct clp_limits limits;                 /* with the target */
     struct clp_member_totals totals;
 };
 

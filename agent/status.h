@@ -3,6 +3,7 @@
 #ifndef CLP_AGENT_STATUS_H
 #define CLP_AGENT_STATUS_H
 
+#include "agent/limits.h"
 #include "agent/outbox.h"
 #include "agent/port.h"
 #include "agent/roster.h"
@@ -16,6 +17,7 @@ struct clp_status {
     const struct clp_roster *roster;
     const struct clp_walltime *walltime;
     struct clp_port_counts port;
+    const struct clp_limits *limits; /* the agent's own; NULL: none */
     const struct clp_outbox_lane *lanes;
     size_t lane_count;
     /* The agent itself. */

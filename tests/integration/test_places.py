@@ -100,6 +100,14 @@ class TestNamespaces(PlaceCase):
         self.assert_profile(done, library=False)
         self.assert_nothing_left(target)
 
+    def test_chroot(self):
+        """A second attach finds the first one's library, whose path the kernel writes from outside the chroot."""
+        target = self.place("mkdir /mnt/root; mount --rbind / /mnt/root; mount -t tmpfs none /mnt/root/tmp",
+                            "chroot", "/mnt/root")
+        for _ in range(2):
+            self.assert_profile(self.record(target))
+        self.assert_nothing_left(target)
+
     def test_another_user(self):
         """Neither root nor the target's user."""
         target = self.place("mount -t tmpfs none /tmp", *AS_USER)

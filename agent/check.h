@@ -32,12 +32,9 @@ struct clp_check_machine {
     struct clp_fault library, state, spool; /* error 0: fine */
 };
 
-enum clp_libc { CLP_LIBC_UNKNOWN, CLP_LIBC_GLIBC, CLP_LIBC_MUSL };
-
 struct clp_check_process {
     struct clp_dotnet dotnet;                   /* asked and looked at closely */
     bool other_mounts, other_users, other_pids; /* namespaces; false where it cannot be seen */
-    enum clp_libc libc;
     bool library_loaded;
     uint32_t seccomp; /* 0 none, 1 strict, 2 filter */
     uint64_t signals_used, signals_limit;
@@ -78,6 +75,9 @@ void clp_check_look_machine(const struct clp_config *c, struct clp_check_machine
 /* `d` is open; it is asked and belongs to *ret afterwards (clp_dotnet_done). */
 void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet *d,
                             struct clp_check_process *ret);
+/* Whether a READY process still waits at its start for a tool to let it go, as its environment
+ * makes it: it has no entry assembly yet. Then with a sentence. */
+bool clp_check_waits(const struct clp_dotnet *d, char *buf, size_t cap);
 /* The parts that read foreign text. */
 void clp_check_environment(const char *block, size_t len, struct clp_check_process *ret);
 void clp_check_maps(const char *maps, size_t len, struct clp_check_process *ret);

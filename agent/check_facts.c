@@ -190,10 +190,6 @@ void clp_check_maps(const char *maps, size_t len, struct clp_check_process *ret)
             const char *name = base_name(&e, &name_len);
             if (ends_with(name, name_len, "libclrpulse.so"))
                 ret->library_loaded = true;
-            else if (name_len > 8 && memcmp(name, "ld-musl-", 8) == 0)
-                ret->libc = CLP_LIBC_MUSL;
-            else if (ends_with(name, name_len, "libc.so.6") && ret->libc == CLP_LIBC_UNKNOWN)
-                ret->libc = CLP_LIBC_GLIBC;
         }
         at += n + 1;
     }
@@ -287,4 +283,26 @@ void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet 
     ret->other_pids = differs(pid, "pid");
     if (ret->dotnet.state == CLP_DOTNET_READY)
         look_settings(c, ret);
+}
+
+bool clp_check_waits(const struct clp_dotnet *d, char *buf, size_t cap)
+{
+    struct clp_check_process p = {0};
+    size_t len;
+    if (d->state != CLP_DOTNET_READY || *d->info.entry_assembly)
+        return false;
+    CLP_CLEANUP(clp_cleanup_free)
+    char *environment = read_proc(d->pid, "environ", ENVIRON_MAX_BYTES, &len);
+    if (environment)
+        clp_check_environment(environment, len, &p);
+    if (!p.default_suspend && !*p.suspending_port)
+        return false;
+    snprintf(buf, cap,
+             "process %d (%s) waits at its start until a tool lets it go (%s%s), and runs nothing "
+             "until then; `clrpulse agent` lets it go%s%s",
+             d->pid, d->comm,
+             *p.suspending_port ? "DOTNET_DiagnosticPorts=" : "DOTNET_DefaultDiagnosticPortSuspend",
+             p.suspending_port, *p.suspending_port ? " when targets.diagnostic_port is " : "",
+             p.suspending_port);
+    return true;
 }

@@ -10,6 +10,9 @@
 #include "base/log.h"
 
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -217,6 +220,31 @@ static void reload(struct clp_daemon *d)
     clp_log_info("the settings were read anew");
 }
 
+/* ---- memory -------------------------------------------------------------------------------- */
+
+#define TRIM_EVERY_NS (60 * CLP_NSEC_PER_SEC)
+
+/* The tables of a window are large and short-lived: with a fixed bound they are mapped, and go back
+ * to the kernel when they are freed, instead of leaving holes in the heap. */
+static void set_up_memory(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    (void)mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
+/* What many targets that came and went have left between what is in use. */
+static void give_memory_back(struct clp_daemon *d, uint64_t now_ns)
+{
+    if (now_ns - d->trimmed_ns < TRIM_EVERY_NS)
+        return;
+    d->trimmed_ns = now_ns;
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 /* ---- the loop ------------------------------------------------------------------------------ */
 
 static bool take_signal(int fd)
@@ -225,33 +253,48 @@ static bool take_signal(int fd)
     return fd >= 0 && read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
+static struct pollfd fds[4 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_SESSION_FDS];
+
+/* The descriptors of all targets, from fds[n] on; their number. *until_ns comes down to what is due
+ * first. */
+static nfds_t add_targets(const struct clp_daemon *d, nfds_t n, uint64_t *until_ns)
+{
+    for (size_t i = 0; i < d->roster.count; i++) {
+        struct clp_member *m = d->roster.members[i];
+        m->fd_count = m->target ? clp_session_fds(clp_target_session(m->target), fds + n) : 0;
+        n += m->fd_count;
+        if (m->target)
+            *until_ns = CLP_MIN(*until_ns, clp_daemon_due_ns(d, m));
+    }
+    return n;
+}
+
+static void wake_targets(const struct clp_daemon *d, nfds_t n)
+{
+    for (size_t i = 0; i < d->roster.count; i++) {
+        struct clp_member *m = d->roster.members[i];
+        for (size_t k = 0; k < m->fd_count; k++)
+            m->woken |= fds[n++].revents != 0;
+    }
+}
+
 /* Sleeps until there is something to do, at most until `until_ns`. */
 static void wait_for_events(struct clp_daemon *d, uint64_t until_ns)
 {
-    static struct pollfd fds[4 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_SESSION_FDS];
     nfds_t n = 0;
-    uint64_t now_ns = clp_clock_monotonic_ns();
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.stop_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.reload_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : clp_port_fd(d->port), .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = clp_health_fd(d->health), .events = POLLIN};
     n += clp_status_fds(d->status, fds + n);
-    for (size_t i = 0; i < d->roster.count; i++)
-        if (d->roster.members[i]->target)
-            n += clp_session_fds(clp_target_session(d->roster.members[i]->target), fds + n);
+    nfds_t first = n;
+    n = add_targets(d, n, &until_ns);
+    uint64_t now_ns = clp_clock_monotonic_ns();
     int ms = now_ns < until_ns ? (int)((until_ns - now_ns) / CLP_NSEC_PER_MSEC) + 1 : 0;
-    (void)poll(fds, n, ms);
+    if (poll(fds, n, ms) > 0)
+        wake_targets(d, first);
     if (fds[0].revents)
         d->stopping = true;
-}
-
-static uint64_t patience_ns(const struct clp_daemon *d)
-{
-    uint64_t ns = CLP_SCAN_EVERY_NS;
-    for (size_t i = 0; i < d->roster.count; i++)
-        if (d->roster.members[i]->target)
-            ns = CLP_MIN(ns, clp_target_patience_ns(d->roster.members[i]->target));
-    return ns;
 }
 
 /* When the next one is due. */
@@ -284,13 +327,14 @@ static void run(struct clp_daemon *d)
         watch_pace(last_ns, now_ns);
         last_ns = now_ns;
         watch_wall_clock(d);
+        give_memory_back(d, now_ns);
         if (clp_port_take(d->port)) {
             clp_scan_hurry(d->scan);
             scan_at_ns = 0;
         }
         if (now_ns >= scan_at_ns)
             scan_at_ns = scan(d);
-        wait_for_events(d, CLP_MIN(scan_at_ns, now_ns + patience_ns(d)));
+        wait_for_events(d, scan_at_ns);
         if (take_signal(d->options.reload_fd)) {
             clp_notify_reloading(&d->notify);
             reload(d);
@@ -324,7 +368,7 @@ static void finish(struct clp_daemon *d)
     d->port = clp_port_stop(d->port);
     bool cutting = cut_all(d, now_ns);
     while (cutting && clp_clock_monotonic_ns() < until_ns) {
-        wait_for_events(d, clp_clock_monotonic_ns() + patience_ns(d));
+        wait_for_events(d, until_ns);
         clp_daemon_step(d);
         tell(d);
         cutting = cut_all(d, 0);
@@ -422,6 +466,7 @@ int clp_daemon_run(const struct clp_daemon_options *o, struct clp_fault *fault)
 {
     static struct clp_daemon d; /* too large for a stack */
     d = (struct clp_daemon){.options = *o, .started_ns = clp_clock_monotonic_ns()};
+    set_up_memory();
     clp_walltime_init(&d.walltime, clp_clock_monotonic_ns(), clp_clock_realtime_ns());
     clp_notify_init(&d.notify);
     look_around(&d);

@@ -17,7 +17,7 @@
 
 struct clp_daemon {
     struct clp_daemon_options options;
-    uint64_t started_ns;
+    uint64_t started_ns, trimmed_ns;
     char *library;
     struct clp_symbols *symbols;
     struct clp_outbox *outbox;
@@ -39,7 +39,9 @@ struct clp_daemon {
 
 /* A round over /proc; new targets are begun. */
 void clp_daemon_scan(struct clp_daemon *d);
-/* Does what can be done with every session. */
+/* When something is to be done for a member with a target that no descriptor tells. */
+uint64_t clp_daemon_due_ns(const struct clp_daemon *d, const struct clp_member *m);
+/* Does what can be done with every session that has work: woken, or due. */
 void clp_daemon_step(struct clp_daemon *d);
 /* The settings have changed: tells the libraries, leaves those that are not wanted any more. */
 void clp_daemon_resettle(struct clp_daemon *d);

@@ -2,6 +2,7 @@
 
 #include "agent/numbers.h"
 #include "base/cleanup.h"
+#include "base/core/proctext.h"
 #include "base/file.h"
 #include "wire/tables.h"
 
@@ -32,6 +33,18 @@ static uint64_t status_number(int32_t pid, const char *name)
         return 0;
     const char *at = strstr(text, name);
     return at ? strtoull(at + strlen(name), NULL, 10) : 0;
+}
+
+uint64_t clp_kernel_threads(int32_t pid)
+{
+    char path[64];
+    size_t len;
+    struct clp_proc_stat stat;
+    CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    if (clp_file_read(path, 65536, &text, &len) < 0 || clp_proctext_stat(text, len, &stat) < 0)
+        return 0;
+    return stat.num_threads;
 }
 
 static unsigned count_descriptors(void)
@@ -328,22 +341,27 @@ void clp_status_json(const struct clp_status *s, struct clp_strbuf *to)
 
 /* ---- audit --------------------------------------------------------------------------------- */
 
+static void audit_time(const char *name, double ours, double kernels, struct clp_strbuf *to)
+{
+    if (kernels > 0)
+        clp_strbuf_printf(to, "  %-8s profiles %.3f s, kernel %.3f s: %.2f %%\n", name, ours / 1e9,
+                          kernels / 1e9, 100 * ratio(ours, kernels));
+    else
+        clp_strbuf_printf(to, "  %-8s nothing to compare before the second window has ended\n",
+                          name);
+}
+
 static void audit_member(const struct clp_member *m, struct clp_strbuf *to)
 {
     const struct clp_member_totals *t = &m->totals;
-    double kernel = (double)t->kernel_cpu_ns;
     clp_strbuf_printf(to, "process %d (", m->pid);
     add_clean(to, *m->service ? m->service : m->comm, 0);
     clp_strbuf_str(to, ")\n");
-    if (kernel > 0)
-        clp_strbuf_printf(to, "  cpu      profiles %.3f s, kernel %.3f s: %.2f %%\n",
-                          t->audited_cpu_ns / 1e9, kernel / 1e9,
-                          100 * ratio(t->audited_cpu_ns, kernel));
-    else
-        clp_strbuf_str(to, "  cpu      nothing to compare before the second window has ended\n");
+    audit_time("cpu", t->audited_cpu_ns, (double)t->kernel_cpu_ns, to);
+    audit_time("wall", t->audited_wall_ns, t->kernel_wall_ns, to);
     clp_strbuf_printf(to, "  threads  library %llu, kernel %llu\n",
                       (unsigned long long)t->counters[CLP_CTR_THREADS],
-                      (unsigned long long)status_number(m->pid, "\nThreads:"));
+                      (unsigned long long)clp_kernel_threads(m->pid));
     clp_strbuf_printf(to, "  samples  library %llu, agent %llu\n",
                       (unsigned long long)t->counters[CLP_CTR_SAMPLES],
                       (unsigned long long)t->samples);

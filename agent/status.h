@@ -36,6 +36,8 @@ void clp_status_audit(const struct clp_status *s, struct clp_strbuf *to);
 uint64_t clp_status_seconds_since(const struct clp_status *s, uint64_t then_ns);
 /* The CPU clock of a process, all its threads, as the kernel keeps it; 0 when it is gone. */
 uint64_t clp_kernel_cpu_ns(int32_t pid);
+/* Its threads now; 0 when it is gone. */
+uint64_t clp_kernel_threads(int32_t pid);
 /* "3d04h", "3h02m", "2m05s". */
 void clp_status_duration(uint64_t seconds, char *buf, size_t cap);
 

@@ -180,6 +180,11 @@ static void explain_denied(const struct clp_dotnet *d, const char *who, char *bu
                  "%s belongs to uid %u, and this root lacks the rights to look into it; "
                  "give clrpulse CAP_SYS_PTRACE and CAP_DAC_OVERRIDE",
                  who, d->uid);
+    else if (me == d->uid && getegid() != d->gid)
+        snprintf(buf, cap,
+                 "%s runs as this user with group %u, and this is group %u: the kernel shows its "
+                 "files in /proc to the same user and group alone; run clrpulse as %u:%u or root",
+                 who, d->gid, getegid(), d->uid, d->gid);
     else if (me == d->uid)
         snprintf(buf, cap,
                  "%s runs as this user but has closed its files in /proc (not dumpable); "

@@ -7,8 +7,13 @@ import os
 import re
 import signal
 import socket
+import subprocess
+import sys
+import threading
+import time
 import unittest
 
+import test_session
 from test_daemon import DaemonCase
 
 LISTEN = "health: { listen: '127.0.0.1:0' }\n"
@@ -102,8 +107,9 @@ class TestManager(DaemonCase):
 
     def hear(self, manager, wanted):
         manager.settimeout(20)
-        heard = []
+        heard, end = [], time.monotonic() + 30
         while not any(line.startswith(wanted) for line in heard):
+            self.assertLess(time.monotonic(), end, (wanted, heard))
             heard += manager.recv(4096).decode().split("\n")
         return heard
 
@@ -116,7 +122,7 @@ class TestManager(DaemonCase):
             for _ in range(3):
                 self.hear(manager, "WATCHDOG=1")
             self.start()
-            self.hear(manager, "STATUS=1 of 1 .NET processes")
+            self.hear(manager, "STATUS=1 of ")
             agent.send_signal(signal.SIGHUP)
             heard = self.hear(manager, "RELOADING=1")
             self.assertTrue(any(line.startswith("MONOTONIC_USEC=") for line in heard), heard)
@@ -137,6 +143,153 @@ class TestManager(DaemonCase):
             manager.settimeout(0)
             self.assertRaises(BlockingIOError, manager.recv, 100)
             self.stop(first)
+
+
+HOSTILE = """
+import os, sys, threading, time
+def named():
+    with open(f"/proc/self/task/{threading.get_native_id()}/comm", "w") as comm:
+        comm.write(".NET Finalizer")
+    ready.set()
+    time.sleep(600)
+ready = threading.Event()
+threading.Thread(target=named, daemon=True).start()
+ready.wait()
+with open("/proc/self/stat") as stat:
+    ticks = stat.read().rsplit(")", 1)[1].split()[19]
+print(f"dotnet-diagnostic-{os.getpid()}-{ticks}-socket", flush=True)
+time.sleep(600)
+"""
+
+
+class TestHostile(DaemonCase):
+    """A target that wants to mislead: whatever it arranges, nothing is written outside of what is ours, and nothing
+    waits for it."""
+
+    def plant(self, tmp, prefix=(), **env):
+        """A process that looks like .NET, and the name that its diagnostics socket would have."""
+        process = subprocess.Popen([*prefix, sys.executable, "-c", HOSTILE], stdout=subprocess.PIPE, text=True,
+                                   env={**os.environ, "TMPDIR": tmp, **env})
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.addCleanup(process.stdout.close)
+        return process, os.path.join(tmp, process.stdout.readline().strip())
+
+    def assert_told(self, process, pattern):
+        """Both commands come back with a sentence; the limit is only for a hang."""
+        for command in (["check", "-p", str(process.pid)],
+                        ["record", "-p", str(process.pid), "-d", "1", "-o", f"{self.directory}/p.pb.gz"]):
+            done = self.run_clrpulse(*command, seconds=60)
+            self.assertIn(done.returncode, (1, 3, 4, 5), done.stderr)
+            self.assertRegex(done.stdout + done.stderr, pattern)
+
+    def test_a_fifo_in_place_of_the_socket(self):
+        process, socket_path = self.plant(self.tmp)
+        os.mkfifo(socket_path)
+        self.assert_told(process, "without a diagnostics port")
+
+    def test_a_file_and_a_directory_in_place_of_the_socket(self):
+        for make in (os.mkdir, lambda path: open(path, "w").close()):
+            process, socket_path = self.plant(self.tmp)
+            make(socket_path)
+            self.assert_told(process, "without a diagnostics port")
+
+    def test_a_symlink_in_place_of_the_socket(self):
+        """To the socket of another process, which must not be attached to in its place."""
+        victim = self.start()
+        process, socket_path = self.plant(self.tmp)
+        name = next(n for n in os.listdir(self.tmp) if n.startswith(f"dotnet-diagnostic-{victim.pid}-"))
+        os.symlink(os.path.join(self.tmp, name), socket_path)
+        self.assert_told(process, "without a diagnostics port")
+
+    def test_a_socket_of_another_process(self):
+        """A hard link to it: the answer tells another process."""
+        victim = self.start()
+        process, socket_path = self.plant(self.tmp)
+        name = next(n for n in os.listdir(self.tmp) if n.startswith(f"dotnet-diagnostic-{victim.pid}-"))
+        os.link(os.path.join(self.tmp, name), socket_path)
+        self.assert_told(process, "answers as something else")
+
+    def test_a_temp_directory_that_is_a_symlink(self):
+        link = os.path.join(self.directory, "link")
+        os.symlink(self.tmp, link)
+        process, socket_path = self.plant(link)
+        with socket.socket(socket.AF_UNIX) as port:
+            port.bind(socket_path)
+            port.listen()
+            self.assert_told(process, "symbolic link")
+
+    def test_a_listener_that_says_nothing(self):
+        process, socket_path = self.plant(self.tmp)
+        with socket.socket(socket.AF_UNIX) as port:
+            port.bind(socket_path)
+            port.listen(100)
+            self.assert_told(process, "does not answer")
+
+    def test_huge_names(self):
+        agent = self.agent()
+        process, socket_path = self.plant(self.tmp, DD_SERVICE="x" * 100000, DD_TAGS="k:" + "v" * 100000)
+        target = subprocess.Popen([test_session.FAKE, "--tmp", self.tmp], stdout=subprocess.PIPE, text=True, env={
+            **os.environ, "TMPDIR": self.tmp, "DD_SERVICE": "\x1b[2J" + "s" * 100000,
+            "DD_TAGS": ",".join(f"{'k' * 900}{i}:{'v' * 900}" for i in range(60))})
+        self.addCleanup(target.stdout.close)
+        self.addCleanup(target.wait)
+        self.addCleanup(target.kill)
+        self.wait_for(lambda: self.state(target.pid) == "profiling", "profiling")
+        self.wait_for(lambda: self.windows(), "a window")
+        for name in os.listdir(f"{self.directory}/out"):
+            self.assertLess(len(name), 200)
+            self.assertNotIn("\x1b", name)
+        self.assertIsNone(process.poll())
+        self.stop(agent)
+
+    @unittest.skipIf(os.geteuid(), "a target of another user needs root")
+    def test_directories_that_are_swapped(self):
+        """The target replaces what is made for the attach by links to a directory of ours, as fast as it can."""
+        victim = os.path.join(self.directory, "victim")
+        os.mkdir(victim)
+        for name in ("s", "libclrpulse.so", "Clrpulse.Spans.dll"):
+            with open(os.path.join(victim, name), "w") as file:
+                file.write(name)
+        before = self.snapshot(victim)
+        os.chown(self.tmp, test_session.OTHER_UID, test_session.OTHER_UID)
+        os.chmod(self.library, 0o600)  # not for the target: it is copied
+        target = self.start("--no-connect", prefix=["setpriv", "--reuid", str(test_session.OTHER_UID),
+                                                    "--regid", str(test_session.OTHER_UID), "--clear-groups"])
+        stop, swapped = threading.Event(), []
+
+        def swap():
+            while not stop.is_set():
+                for name in os.listdir(self.tmp):
+                    path = os.path.join(self.tmp, name)
+                    if name.startswith("clrpulse-") and not os.path.islink(path) and not name.endswith(".moved"):
+                        try:
+                            os.rename(path, path + ".moved")
+                            os.symlink(victim, path)
+                            swapped.append(name)
+                        except OSError:
+                            pass
+        thread = threading.Thread(target=swap)
+        thread.start()
+        try:
+            for _ in range(4):
+                recorder = subprocess.Popen([test_session.CLRPULSE, "record", "-p", str(target.pid), "-d", "1",
+                                             "-o", f"{self.directory}/p.pb.gz"], stderr=subprocess.PIPE,
+                                            env={**os.environ, "CLRPULSE_LIBRARY": self.library})
+                count = len(swapped)
+                self.wait_for(lambda: len(swapped) > count or recorder.poll() is not None, "something to swap")
+                recorder.send_signal(signal.SIGINT)
+                self.assertGreaterEqual(recorder.wait(60), 0, "killed by a signal")
+                recorder.stderr.close()
+        finally:
+            stop.set()
+            thread.join()
+        self.assertGreater(len(swapped), 0)
+        self.assertEqual(self.snapshot(victim), before)
+
+    def snapshot(self, directory):
+        return sorted((name, os.lstat(os.path.join(directory, name)).st_ino, os.lstat(
+            os.path.join(directory, name)).st_mtime_ns) for name in [".", *os.listdir(directory)])
 
 
 if __name__ == "__main__":

@@ -306,6 +306,26 @@ class TestNoTarget(Case):
         mine = [p for p in json.loads(done.stdout) if p["pid"] == target.pid]
         self.assertEqual([p["profile"] for p in mine], ["library"])
 
+    def test_one_that_waits_at_its_start(self):
+        """Nothing runs in it yet: `ps` and `record` say so, and why."""
+        for variable, words in (
+                ("DOTNET_DefaultDiagnosticPortSuspend=1", r"\(DOTNET_DefaultDiagnosticPortSuspend\)"),
+                ("DOTNET_DiagnosticPorts=/x.sock,suspend", r"\(DOTNET_DiagnosticPorts=/x\.sock\)")):
+            with self.subTest(variable=variable):
+                target = self.start("--no-entry", prefix=("env", variable))
+                mine, = (p for p in json.loads(self.run_clrpulse("ps", "--json").stdout)
+                         if p["pid"] == target.pid)
+                self.assertEqual(mine["profile"], "waiting")
+                self.assertRegex(mine["why_not"], "waits at its start until a tool lets it go " + words)
+                done = self.record(target.pid, "-d", "1")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, rf"^clrpulse: process {target.pid} \(fake-library\) waits "
+                                              rf"at its start until a tool lets it go {words}")
+        plain = self.start("--no-entry")
+        mine, = (p for p in json.loads(self.run_clrpulse("ps", "--json").stdout)
+                 if p["pid"] == plain.pid)
+        self.assertEqual(mine["profile"], "library", "a host of its own has no entry assembly")
+
     def test_file_cannot_be_written(self):
         target = self.start()
         done = self.run_clrpulse("record", "-p", str(target.pid), "-o", "/no/such/dir/x")

@@ -42,6 +42,13 @@ if(TEST integration-session-agent)
   set_tests_properties(integration-session-agent PROPERTIES RUN_SERIAL ON)
 endif()
 
+# The same stand-in; minutes long.
+add_test(NAME stress-agent_is_stopped CONFIGURATIONS Stress
+  COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_daemon.py
+    TestWindows.test_agent_is_stopped)
+set_tests_properties(stress-agent_is_stopped PROPERTIES LABELS stress TIMEOUT 600 ENVIRONMENT
+  "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_STEP_CLOCK=$<TARGET_FILE:step-clock>;CLP_STOP_SECONDS=300")
+
 foreach(class TestWindows TestTargets TestSettings TestEnd TestStatus TestCheck)
   string(REGEX REPLACE "^Test" "" name ${class})
   string(TOLOWER ${name} name)
@@ -53,7 +60,7 @@ foreach(class TestWindows TestTargets TestSettings TestEnd TestStatus TestCheck)
 endforeach()
 
 # Who starts the agent and watches it.
-foreach(class TestHealth TestManager)
+foreach(class TestHealth TestManager TestHostile)
   string(REGEX REPLACE "^Test" "" name ${class})
   string(TOLOWER ${name} name)
   add_test(NAME integration-deploy-${name}

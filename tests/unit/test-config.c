@@ -4,6 +4,7 @@
 #include "tests/unit/alloc-fail.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static struct clp_config config;
@@ -202,6 +203,91 @@ static void environment_errors_name_the_variable(void **state)
     assert_non_null(strstr(error.text, "CLRPULSE_UPLOAD:1: 'tape' is no kind"));
 }
 
+static char doubts[1024];
+
+static void note_doubt(void *context, const char *sentence)
+{
+    (void)context;
+    size_t n = strlen(doubts);
+    snprintf(doubts + n, sizeof(doubts) - n, "%s\n", sentence);
+}
+
+static void mistyped_variables_are_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *variable, *sentence;
+    } table[] = {
+        {"CLRPULSE_PROFILE_PEROD=60s",
+         "CLRPULSE_PROFILE_PEROD in the environment is no setting and does nothing; did you mean "
+         "CLRPULSE_PROFILE_PERIOD?\n"},
+        {"CLRPULSE_UPLAOD=", "CLRPULSE_UPLAOD in the environment is no setting and does nothing; "
+                             "did you mean CLRPULSE_UPLOAD?\n"},
+        {"CLRPULSE_XYZZYXYZZYXYZZY=1",
+         "CLRPULSE_XYZZYXYZZYXYZZY in the environment is no setting and does nothing; `clrpulse "
+         "agent --help` lists the settings\n"},
+        {"CLRPULSE_PROFILE_PERIOD=60s", ""},
+        {"CLRPULSE_LIBRARY=/x.so", ""},
+        {"CLRPULSE_SERVICE_HOST=10.0.0.1", ""},
+        {"CLRPULSE_SERVICE_PORT_HTTP=80", ""},
+        {"CLRPULSE_PORT_4040_TCP_ADDR=10.0.0.1", ""},
+        {"CLRPULSE_=", "CLRPULSE_ in the environment is no setting and does nothing; `clrpulse "
+                       "agent --help` lists the settings\n"},
+        {"CLRPULSE=1", ""},
+        {"PATH=/bin", ""},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++) {
+        char *environment[] = {(char *)(uintptr_t)table[i].variable, NULL};
+        doubts[0] = '\0';
+        clp_config_doubt_environment(environment, note_doubt, NULL);
+        assert_string_equal(doubts, table[i].sentence);
+    }
+}
+
+/* What libyaml would take minutes for is refused at once, and by its line. */
+static void deep_nesting(void **state)
+{
+    (void)state;
+    static char text[200001];
+    assert_int_equal(read_text("upload:\n  [[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]\n"), -EINVAL);
+    assert_string_equal(error.text, "c.yaml:2: nested too deeply for a configuration");
+    memset(text, '[', sizeof(text) - 1);
+    memcpy(text, "upload:\n", 8);
+    assert_int_equal(read_text(text), -EINVAL);
+    for (size_t i = 8; i < sizeof(text) - 1; i += 2)
+        memcpy(text + i, "[\n", 2);
+    assert_int_equal(read_text(text), -EINVAL);
+    for (size_t i = 8; i < sizeof(text) - 1; i += 2)
+        memcpy(text + i, "- ", 2);
+    assert_int_equal(read_text(text), -EINVAL);
+}
+
+static void one_document(void **state)
+{
+    (void)state;
+    assert_int_equal(read_text("---\nprofile: { period: 5s }\n...\n"), 0);
+    assert_int_equal(config.profile_period, 5 * CLP_NSEC_PER_SEC);
+    assert_int_equal(read_text("profile: { period: 7s }\n---\nlog: { level: debug }\n"), -EINVAL);
+    assert_string_equal(error.text, "c.yaml:2: a second document begins; a configuration is one "
+                                    "document, without --- between its parts");
+    assert_int_equal(config.profile_period, 5 * CLP_NSEC_PER_SEC); /* nothing of it was taken */
+}
+
+static void nothing_to_include(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"targets: { include: [] }\n",
+                                        "targets: { include: [''] }\n",
+                                        "targets: { include: ['', ' '] }\n"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(texts); i++) {
+        assert_int_equal(read_text(texts[i]), 0);
+        assert_int_equal(clp_config_check(&config, &error), -EINVAL);
+        assert_non_null(strstr(error.text, "targets.include is empty"));
+    }
+    assert_int_equal(read_text("targets:\n  include:\n"), -EINVAL);
+    assert_string_equal(error.text, "c.yaml:2: targets.include takes a list, such as [a, b]");
+}
+
 static void unreachable_combinations(void **state)
 {
     (void)state;
@@ -312,6 +398,10 @@ int main(void)
         T(uploads_have_their_keys),
         T(environment_wins),
         T(environment_errors_name_the_variable),
+        T(mistyped_variables_are_told),
+        T(deep_nesting),
+        T(one_document),
+        T(nothing_to_include),
         T(unreachable_combinations),
         T(durations),
         T(memory_may_fail_anywhere),

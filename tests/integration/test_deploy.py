@@ -145,6 +145,80 @@ class TestManager(DaemonCase):
             self.stop(first)
 
 
+class Group:
+    """A control group with 0.2 cores and 64 MiB, of whichever version there is."""
+
+    def __init__(self, test):
+        name = f"clp-deploy-{os.getpid()}"
+        root = "/sys/fs/cgroup"
+        self.directories = []
+        try:
+            with open(f"{root}/cgroup.controllers") as file:
+                two = {"cpu", "memory"} <= set(file.read().split())
+        except OSError:
+            two = False
+        try:
+            if two:
+                self.make(f"{root}/{name}", {"cpu.max": "20000 100000", "memory.max": str(64 << 20)})
+            else:
+                self.make(f"{root}/cpu/{name}", {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "20000"})
+                self.make(f"{root}/memory/{name}", {"memory.limit_in_bytes": str(64 << 20)})
+        except OSError as error:
+            self.remove()
+            test.skipTest(f"no control group can be made here: {error}")
+
+    def make(self, directory, values):
+        os.mkdir(directory)
+        self.directories.append(directory)
+        for name, value in values.items():
+            with open(f"{directory}/{name}", "w") as file:
+                file.write(value)
+
+    def join(self):
+        """For the child of a fork."""
+        for directory in self.directories:
+            with open(f"{directory}/cgroup.procs", "w") as file:
+                file.write(str(os.getpid()))
+
+    def remove(self):
+        for directory in self.directories:
+            end = time.monotonic() + 10
+            while True:  # the kernel is still at the end of the processes
+                try:
+                    os.rmdir(directory)
+                    break
+                except OSError:
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.05)
+
+
+class TestSmallPlaces(DaemonCase):
+    def test_a_fifth_of_a_core(self):
+        group = Group(self)
+        self.addCleanup(group.remove)
+        small = self.start(preexec_fn=group.join)
+        large = self.start()
+        config = self.config()
+        self.log = open(os.path.join(self.directory, "log"), "a+")
+        self.addCleanup(self.log.close)
+        agent = subprocess.Popen([test_session.CLRPULSE, "agent", "-c", config], stderr=self.log,
+                                 preexec_fn=group.join, env={**os.environ, "CLRPULSE_LIBRARY": self.library})
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        self.wait_for(lambda: len({w.pid for w in self.windows()}) == 2, "a profile of each", 60)
+        self.assertRegex(self.text(), r"allows the agent 0\.20 cores: it looks for processes more rarely")
+        self.assertRegex(self.text(), r"allows the agent 64 MiB of memory: it keeps smaller tables")
+        self.assertRegex(self.member(small.pid)["reason"], r"allows 0\.20 cores: waiting threads")
+        self.assertEqual(self.member(large.pid)["reason"], "")
+        status = self.status()
+        self.assertEqual((status["cpu_limit_millicores"], status["memory_limit_bytes"]), (200, 64 << 20))
+        self.assertLess(status["resident_bytes"], 64 << 20)
+        for process in (small, agent):
+            process.kill()
+            process.wait()
+
+
 HOSTILE = """
 import os, sys, threading, time
 def named():

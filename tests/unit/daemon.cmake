@@ -60,7 +60,7 @@ foreach(class TestWindows TestTargets TestSettings TestEnd TestStatus TestCheck)
 endforeach()
 
 # Who starts the agent and watches it.
-foreach(class TestHealth TestManager TestHostile)
+foreach(class TestHealth TestManager TestSmallPlaces TestHostile)
   string(REGEX REPLACE "^Test" "" name ${class})
   string(TOLOWER ${name} name)
   add_test(NAME integration-deploy-${name}

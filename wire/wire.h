@@ -370,10 +370,12 @@ struct clp_msg_hello {
     uint32_t pid; /* in the target's namespace */
     uint8_t library_nonce[CLP_NONCE_BYTES];
     uint16_t runtime_major, runtime_minor, runtime_patch, reserved;
-    uint64_t flags; /* 0 */
+    uint64_t flags; /* enum below */
     char library_version[32];
 };
 static_assert(sizeof(struct clp_msg_hello) == 88, "drawn in docs/wire.md");
+/* System calls that a seccomp filter of the target refuses, as far as it costs something. */
+enum { CLP_HELLO_NO_TIMERS = 1, CLP_HELLO_NO_VM_READV = 2 };
 
 struct clp_settings {
     uint32_t sample_kinds;    /* bit (1 << enum clp_sample_kind) */

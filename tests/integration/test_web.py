@@ -57,7 +57,7 @@ class WebCase(SpanCase):
     def web(self, tracer="otel", **keywords):
         port = free_port()
         target = self.target("web", "--port", port, "--tracer", tracer, kind="web",
-                             program="ClpWeb", **keywords)
+                             name="ClpWeb", **keywords)
         target.port = port
         return target
 

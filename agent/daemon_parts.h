@@ -4,6 +4,9 @@
 #define CLP_AGENT_DAEMON_PARTS_H
 
 #include "agent/daemon.h"
+#include "agent/health.h"
+#include "agent/limits.h"
+#include "agent/notify.h"
 #include "agent/outbox.h"
 #include "agent/port.h"
 #include "agent/roster.h"
@@ -14,7 +17,7 @@
 
 struct clp_daemon {
     struct clp_daemon_options options;
-    uint64_t started_ns;
+    uint64_t started_ns, trimmed_ns;
     char *library;
     struct clp_symbols *symbols;
     struct clp_outbox *outbox;
@@ -22,17 +25,23 @@ struct clp_daemon {
     struct clp_seq *seq;
     struct clp_status_socket *status;
     struct clp_port *port;
+    struct clp_health *health;
+    struct clp_notify notify;
     struct clp_walltime walltime;
+    struct clp_limits limits; /* our own */
     struct clp_roster roster;
     size_t targets; /* members with a target */
     bool stopping;
+    int scan_error; /* of the last round over /proc; 0 or negative errno */
 };
 
 /* ---- daemon_targets.c ---- */
 
 /* A round over /proc; new targets are begun. */
 void clp_daemon_scan(struct clp_daemon *d);
-/* Does what can be done with every session. */
+/* When something is to be done for a member with a target that no descriptor tells. */
+uint64_t clp_daemon_due_ns(const struct clp_daemon *d, const struct clp_member *m);
+/* Does what can be done with every session that has work: woken, or due. */
 void clp_daemon_step(struct clp_daemon *d);
 /* The settings have changed: tells the libraries, leaves those that are not wanted any more. */
 void clp_daemon_resettle(struct clp_daemon *d);

@@ -9,6 +9,7 @@
 #define FIRST_REFUSED_PAUSE_NS                                                                     \
     (60 * CLP_NSEC_PER_SEC) /* after a no: each attempt costs the target */
 #define LONGEST_PAUSE_NS (600 * CLP_NSEC_PER_SEC)
+#define LONGEST_FULL_PAUSE_NS (15 * CLP_NSEC_PER_SEC) /* a recording ends, and there is a place */
 
 static const char *const state_names[] = {
 #define CLP_MEMBER_STATE(id, name) name,
@@ -64,7 +65,7 @@ void clp_member_leave(struct clp_member *m)
     free(m->identity);
     m->identity = NULL;
     memset(m->session_counters, 0, sizeof(m->session_counters));
-    m->kernel_at_window_ns = 0;
+    m->kernel_at_window_ns = m->threads_at_window = 0;
 }
 
 static struct clp_member *find(const struct clp_roster *r, const struct clp_dotnet *p)
@@ -109,10 +110,26 @@ struct clp_member *clp_roster_meet(struct clp_roster *r, const struct clp_dotnet
     return m;
 }
 
+size_t clp_roster_gone(const struct clp_roster *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++)
+        n += r->members[i]->state == CLP_MEMBER_GONE;
+    return n;
+}
+
 void clp_roster_done(struct clp_roster *r)
 {
     while (r->count > 0)
         remove_at(r, r->count - 1);
+}
+
+static size_t count_gone(const struct clp_roster *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++)
+        n += r->members[i]->state == CLP_MEMBER_GONE;
+    return n;
 }
 
 void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *roots, uint64_t now_ns)
@@ -125,6 +142,8 @@ void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *root
         else if (!m->target && m->state != CLP_MEMBER_GONE && !clp_dotnet_alive(roots, &same))
             clp_member_set(m, CLP_MEMBER_GONE, now_ns, "the process has ended");
     }
+    for (size_t gone = count_gone(r); gone > CLP_ROSTER_GONE_MAX; gone--)
+        (void)make_room(r);
 }
 
 /* ---- states -------------------------------------------------------------------------------- */
@@ -146,7 +165,8 @@ uint64_t clp_member_pause_ns(int error, unsigned failures)
     unsigned doublings = CLP_MIN(failures > 0 ? failures - 1 : 0, 16u);
     if (error == -EBADMSG) /* who writes nonsense is not asked again */
         return UINT64_MAX;
-    return CLP_MIN(first << doublings, LONGEST_PAUSE_NS);
+    return CLP_MIN(first << doublings,
+                   error == CLP_FAULT_FULL ? LONGEST_FULL_PAUSE_NS : LONGEST_PAUSE_NS);
 }
 
 void clp_member_fail(struct clp_member *m, const struct clp_fault *fault, uint64_t now_ns)

@@ -1,5 +1,6 @@
 #include "agent/target.h"
 
+#include "agent/status.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,9 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
-#define QUIET_STEPS 5
-#define QUIET_NS (250 * CLP_NSEC_PER_MSEC)
+/* A library that is alive answers within a millisecond or two; one that is not is not worth a look
+ * every two. */
+#define FIRST_MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
+#define LAST_MARK_POLL_NS (64 * CLP_NSEC_PER_MSEC)
+/* A ring that fills slowly is emptied seldom. What all CPUs of the machine let a target write in
+ * the longest pause still fits; and a ring that was full makes samples coarser, not fewer
+ * nanoseconds. */
+#define LONGEST_DRAIN_NS (4 * CLP_SESSION_DRAIN_NS)
+#define BUSY_SHARE 8   /* of the ring: from then on it is emptied as often as can be */
+#define QUIET_SHARE 32 /* less than that: half as often as before */
 
 struct clp_target {
     struct clp_target_config config;
@@ -24,8 +32,12 @@ struct clp_target {
     uint64_t flush_id;      /* of the last FLUSH */
     uint64_t mark_until_ns; /* the window is being cut; 0 otherwise */
     bool ended;             /* the last window has been given */
-    unsigned quiet_steps;   /* without a record, in a row */
+    uint64_t mark_poll_ns;  /* the next look for the MARK is that much later */
+    uint64_t drain_ns;      /* how often the ring is emptied now */
+    uint64_t due_ns;        /* the next step without an event */
     uint64_t last_words_ns; /* the library's own last MARK: nothing comes after it */
+
+    struct clp_window held; /* config.names_later; its profile is NULL when there is none */
 };
 
 /* ---- the window ---------------------------------------------------------------------------- */
@@ -56,6 +68,18 @@ static int32_t pid_of(const struct clp_target *t)
     return clp_target_process(t)->pid;
 }
 
+/* The window that waited for the names of its requests. */
+static void give_held(struct clp_target *t)
+{
+    struct clp_window w = t->held;
+    t->held = (struct clp_window){0};
+    if (!w.profile)
+        return;
+    clp_build_name(t->build, w.profile);
+    t->config.window(t->config.context, t, &w);
+    clp_profile_free(w.profile);
+}
+
 static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool last)
 {
     struct clp_window w = {.start_unix_ns = t->start_unix_ns,
@@ -64,13 +88,15 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
                            .samples = clp_target_samples(t),
                            .types = t->types,
                            .marked = marked,
-                           .last = last};
+                           .last = last,
+                           .kernel_cpu_ns = clp_kernel_cpu_ns(pid_of(t))};
     struct clp_build_window b = {.start_unix_ns = w.start_unix_ns, .duration_ns = w.duration_ns};
     for (unsigned c = 0; c < CLP_CTR_COUNT; c++)
         b.counters[c] = marked ? clp_session_marked(t->session, (enum clp_counter)c)
                                : clp_session_counter(t->session, (enum clp_counter)c);
     begin_next(t, end_ns, w.duration_ns);
     t->mark_until_ns = 0;
+    give_held(t);
     if (clp_build_finish(t->build, &b, &w.profile) < 0) {
         clp_log_error("process %d: a window was lost: out of memory", pid_of(t));
         return;
@@ -78,8 +104,10 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
     t->types = t->config.types;
     if (!marked)
         (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
-    t->config.window(t->config.context, t, &w);
-    clp_profile_free(w.profile);
+    w.requests = clp_build_requests(t->build, &w.request_count);
+    t->held = w;
+    if (last || !t->config.names_later || clp_build_open_roots(t->build) == 0)
+        give_held(t);
 }
 
 /* The target's time is believed inside the window only. */
@@ -98,7 +126,6 @@ static void take_mark(struct clp_target *t, const struct clp_rec_mark *mark)
 static void take_record(void *context, const struct clp_reader_record *record)
 {
     struct clp_target *t = context;
-    t->quiet_steps = 0;
     if (record->type == CLP_REC_MARK)
         take_mark(t, record->mark.rec);
     else if (t->build)
@@ -125,6 +152,7 @@ static int make_builder(struct clp_target *t)
         .spans = t->config.spans,
         .types = t->config.types,
         .leave_out_idle = t->config.leave_out_idle,
+        .names_later = true, /* see give_window */
     };
     t->types = t->config.types;
     return clp_build_new(&c, &t->build);
@@ -137,6 +165,7 @@ static struct clp_target *new_target(const struct clp_target_config *config,
     if (!t)
         return NULL;
     t->config = *config;
+    t->drain_ns = CLP_SESSION_DRAIN_NS;
     *ret = (struct clp_session_config){.library = config->library,
                                        .settings = config->settings,
                                        .no_hook = config->no_hook,
@@ -186,6 +215,7 @@ struct clp_target *clp_target_free(struct clp_target *t)
 {
     if (!t)
         return NULL;
+    clp_profile_free(t->held.profile);
     clp_build_free(t->build); /* uses the session's root */
     clp_session_free(t->session);
     free(t);
@@ -208,26 +238,56 @@ static void give_last_window(struct clp_target *t, uint64_t now_ns)
 {
     if (t->ended || t->start_ns == 0 || !t->build)
         return;
+    give_held(t);
     t->ended = true;
     uint64_t end_ns = t->last_words_ns ? t->last_words_ns : now_ns;
     give_window(t, CLP_MAX(end_ns, t->start_ns), t->last_words_ns != 0, true);
 }
 
+/* Aligned, so that the rings of many targets are emptied at one waking. */
+static uint64_t next_drain_ns(const struct clp_target *t, uint64_t now_ns)
+{
+    return (now_ns / t->drain_ns + 1) * t->drain_ns;
+}
+
+static enum clp_session_state drain(struct clp_target *t)
+{
+    enum clp_session_state state = clp_session_drain(t->session);
+    uint64_t bytes = clp_session_drained_bytes(t->session);
+    uint64_t ring = clp_session_ring_bytes(t->session);
+    if (bytes >= ring / BUSY_SHARE)
+        t->drain_ns = CLP_SESSION_DRAIN_NS;
+    else if (bytes <= ring / QUIET_SHARE)
+        t->drain_ns = CLP_MIN(2 * t->drain_ns, LONGEST_DRAIN_NS);
+    return state;
+}
+
+static void plan_next_step(struct clp_target *t, uint64_t now_ns)
+{
+    t->due_ns = next_drain_ns(t, now_ns);
+    if (!t->mark_until_ns)
+        return;
+    t->due_ns = CLP_MIN(t->due_ns, now_ns + t->mark_poll_ns);
+    t->mark_poll_ns = CLP_MIN(2 * t->mark_poll_ns, LAST_MARK_POLL_NS);
+}
+
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
 {
     enum clp_session_state before = clp_session_state(t->session);
-    t->quiet_steps++;
     if (before == CLP_SESSION_LIVE && t->start_ns == 0)
         begin_first(t, now_ns);
     enum clp_session_state state = clp_session_step(t->session, now_ns);
     if (state == CLP_SESSION_LIVE && t->start_ns == 0)
         begin_first(t, now_ns);
+    plan_next_step(t, now_ns);
     if (state == CLP_SESSION_LIVE && !t->build && make_builder(t) < 0)
         return state; /* tried again with the next step; the ring waits */
     if (state == CLP_SESSION_LIVE)
-        state = clp_session_drain(t->session);
+        state = drain(t);
     if (state == CLP_SESSION_LIVE && t->mark_until_ns && now_ns >= t->mark_until_ns)
         give_window(t, now_ns, false, false);
+    if (t->held.profile && clp_build_open_roots(t->build) == 0)
+        give_held(t);
     if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
         give_last_window(t, now_ns);
     return state;
@@ -239,6 +299,7 @@ void clp_target_end(struct clp_target *t, uint64_t now_ns, bool detach)
     clp_session_bye(t->session, detach);
     if (live && clp_target_samples(t) > 0)
         give_last_window(t, now_ns);
+    give_held(t);
 }
 
 void clp_target_cut(struct clp_target *t, uint64_t now_ns)
@@ -247,6 +308,8 @@ void clp_target_cut(struct clp_target *t, uint64_t now_ns)
         return;
     t->flush_id++;
     t->mark_until_ns = now_ns + CLP_TARGET_MARK_NS;
+    t->mark_poll_ns = FIRST_MARK_POLL_NS;
+    plan_next_step(t, now_ns);
     int r = clp_session_flush(t->session, t->flush_id);
     if (r < 0)
         clp_log_debug("process %d: cannot ask for a mark: %s", pid_of(t), strerror(-r));
@@ -257,12 +320,9 @@ bool clp_target_is_cutting(const struct clp_target *t)
     return t->mark_until_ns != 0;
 }
 
-uint64_t clp_target_patience_ns(const struct clp_target *t)
+uint64_t clp_target_due_ns(const struct clp_target *t)
 {
-    if (t->mark_until_ns)
-        return MARK_POLL_NS;
-    /* A ring that was empty for half a second does not fill in the next quarter. */
-    return t->quiet_steps > QUIET_STEPS ? QUIET_NS : CLP_SESSION_DRAIN_NS;
+    return t->due_ns;
 }
 
 uint64_t clp_target_window_start_ns(const struct clp_target *t)

@@ -1,6 +1,7 @@
 /* clrpulse record: one profile of one process. */
 #include "agent/cli/cli.h"
 
+#include "agent/check.h"
 #include "agent/cli/record_eventpipe.h"
 #include "agent/cli/recording.h"
 #include "agent/library.h"
@@ -46,11 +47,15 @@ static int record(struct clp_recording *r, const char *engine, struct clp_fault 
     int error = clp_find_process(r->pid, r->stop_fd, &d, f);
     if (error < 0)
         return error;
+    char waits[CLP_FAULT_BYTES];
+    if (clp_check_waits(&d, waits, sizeof(waits)))
+        fprintf(stderr, "clrpulse: %s\n", waits);
     if (engine && strcmp(engine, "eventpipe") == 0) {
         error = record_events(r, &d, f);
     } else {
         error = record_library(r, &d, f);
-        if (error == CLP_FAULT_REFUSED && !engine && !r->have_profile) {
+        bool refused = error == CLP_FAULT_REFUSED || error == CLP_FAULT_FULL;
+        if (refused && !engine && !r->have_profile) {
             fprintf(stderr, "clrpulse: %s; taking the engine eventpipe, which loads nothing\n",
                     f->text);
             *f = (struct clp_fault){0};

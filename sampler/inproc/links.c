@@ -1,6 +1,7 @@
 #include "sampler/inproc/links.h"
 
 #include "base/core/text.h"
+#include "sampler/inproc/probe.h"
 #include "wire/memory.h"
 #include "wire/message.h"
 
@@ -57,12 +58,18 @@ static int send_message(int sock, const void *msg, size_t len)
     return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EMSGSIZE;
 }
 
-static void send_refusal(int sock, const char *reason)
+static void send_refusal(int sock, uint16_t flags, const char *reason)
 {
-    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, 0}};
+    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, flags}};
     struct clp_text t = clp_text_in(m.reason, sizeof(m.reason));
     clp_text_add(&t, reason);
     (void)send_message(sock, &m, sizeof(m)); /* best effort: the link ends either way */
+}
+
+static uint64_t refused_calls(void)
+{
+    return (clp_probe_result(CLP_PROBE_TIMER) < 0 ? CLP_HELLO_NO_TIMERS : 0) |
+           (clp_probe_result(CLP_PROBE_VM_READV) < 0 ? CLP_HELLO_NO_VM_READV : 0);
 }
 
 static int send_hello(const struct clp_link *l)
@@ -75,6 +82,7 @@ static int send_hello(const struct clp_link *l)
         .runtime_major = self.major,
         .runtime_minor = self.minor,
         .runtime_patch = self.patch,
+        .flags = refused_calls(),
         .library_version = CLP_VERSION,
     };
     memcpy(m.library_nonce, l->attach.library_nonce, CLP_NONCE_BYTES);
@@ -101,7 +109,7 @@ static void hand_on_seq(const struct clp_link *l)
 void clp_link_close(struct clp_link *l, const char *reason)
 {
     if (reason && l->sock >= 0)
-        send_refusal(l->sock, reason);
+        send_refusal(l->sock, 0, reason);
     if (l->sock >= 0)
         (void)close(l->sock);
     if (l->state == CLP_LINK_ACTIVE)
@@ -174,7 +182,8 @@ bool clp_links_connect(const struct clp_attach_data *attach, uint64_t now_ns)
         return true;
     }
     if (connect_socket(&spare) == 0)
-        send_refusal(spare.sock, "four readers are attached to this process already");
+        send_refusal(spare.sock, CLP_REFUSED_FULL,
+                     "four readers are attached to this process already");
     clp_link_close(&spare, NULL);
     return false;
 }

@@ -38,10 +38,15 @@ def framework():
     return os.environ.get("CLP_FRAMEWORK", "net10.0")
 
 
-def seconds(full):
-    """The length of a measurement: full on the newest runtime, shorter where only the differences
-    between runtimes count."""
-    return full if framework() == "net10.0" else max(4, full * 2 // 5)
+def full():
+    """Whether tests run at their whole length, as `./dev matrix` has them, or shortened so that
+    all of them are done in a quarter of an hour."""
+    return os.environ.get("CLP_FULL") == "1"
+
+
+def seconds(whole):
+    """The length of a measurement: `whole` on the newest runtime of a full run, else two fifths."""
+    return whole if full() and framework() == "net10.0" else max(4, whole * 2 // 5)
 
 
 def cpu_ns(pid):
@@ -68,21 +73,36 @@ def wait_for(condition, seconds, what):
 class Target:
     """A running test program."""
 
-    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None):
+    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None, kind="",
+                 name="ClpTarget", prefix=(), program=None):
+        """`kind`: a publish of tools/publish-targets beside the plain one: "web", "single"...
+        `prefix` starts the program somewhere else (unshare...), which then finds it as `program`."""
         self.directory = tempfile.mkdtemp(prefix="clp-target-")
         test.addCleanup(self.close)
-        program = os.path.join(environment("CLP_TARGETS"), tfm or framework(), "ClpTarget")
-        command = [program, mode, *map(str, options)]
+        publish = (kind + "-" if kind else "") + (tfm or framework())
+        program = program or os.path.join(environment("CLP_TARGETS"), publish, name)
+        if not prefix and not os.path.exists(program):
+            raise RuntimeError(f"{program} is missing: run tools/publish-targets {publish}")
+        command = [*prefix, program, mode, *map(str, options)]
         if duration:
             command += ["--duration", str(duration)]
         full = {k: v for k, v in os.environ.items() if not k.startswith(("DOTNET_", "CORECLR_"))}
         full.update({"TMPDIR": self.directory}, **(env or {}))
+        beside = os.path.join(os.path.dirname(program), "musl")  # tools/publish-musl
+        if os.path.isdir(beside):
+            full["LD_LIBRARY_PATH"] = beside
         self.errors = open(os.path.join(self.directory, "stderr"), "w+b")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, env=full, cwd=self.directory)
         self.pid = self.process.pid
         self._buffer = b""
         self.ready = self._expect("ready", READY_SECONDS)
+        while prefix and (child := self._only_child()):  # of `unshare --fork`
+            self.pid = child
+
+    def _only_child(self):
+        with open(f"/proc/{self.pid}/comm") as comm, open(f"/proc/{self.pid}/task/{self.pid}/children") as children:
+            return int(children.read().split()[0]) if comm.read() != "ClpTarget\n" else None
 
     def _line(self, seconds):
         end = time.monotonic() + seconds
@@ -313,7 +333,8 @@ def thread_root(profile):
             root = sample.stack[-1]
             weights[root] = weights.get(root, 0) + sample.value()
     root = max(weights, key=weights.get) if weights else ""
-    if not (root in NATIVE_START or root.startswith("libc.so.6!")):
+    # libc.so: musl, whose first functions have no name
+    if not (root in NATIVE_START or root.startswith(("libc.so.6!", "libc.so!"))):
         raise AssertionError(f"managed threads end at {root!r}, not where libc starts a thread")
     return root
 

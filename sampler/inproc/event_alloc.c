@@ -4,6 +4,7 @@
  * all are right, how they are split over classes is an estimate without a known error.
  *
  * The object is not initialised yet: nothing of it is read. */
+#include "sampler/inproc/event_live.h"
 #include "sampler/inproc/event_sized.h"
 
 #include <string.h>
@@ -20,6 +21,7 @@ static _Atomic uint32_t large_bytes = LARGE_BYTES;
 struct allocation {
     const uint8_t *name;
     size_t name_units;
+    uint64_t address;
     const char *heap;
     double objects, bytes;
 };
@@ -69,6 +71,7 @@ static const char *heap_of(uint32_t kind, double size)
 }
 
 /* `size` is exact here and large ones are kept by what they weigh. */
+/* The loop destroys the handle of an entry; without an entry there is none. */
 static void offer(const struct clp_event_here *h, const struct allocation *a)
 {
     struct clp_threshold *t = &clp_event_allocs.threshold;
@@ -82,6 +85,8 @@ static void offer(const struct clp_event_here *h, const struct allocation *a)
         atomic_fetch_add(&clp_event_allocs.lost, 1);
         return;
     }
+    e->number = clp_event_live_hold(a->address);
+    memcpy(&e->number2, &p, sizeof(p));
     e->certain = p >= 1;
     e->value = a->objects / p;
     e->value2 = a->bytes / p;
@@ -98,7 +103,9 @@ void clp_event_alloc_sampled(const struct clp_event_here *h)
     struct allocation a;
     if (!find_name(h, 14, 24, &a))
         return;
-    double size = (double)u64_at(h->data + 14 + 2 * (a.name_units + 1) + 8);
+    const uint8_t *rest = h->data + 14 + 2 * (a.name_units + 1);
+    double size = (double)u64_at(rest + 8);
+    a.address = u64_at(rest);
     if (size < OBJECT_BYTES_MIN)
         return;
     a.heap = heap_of(u32_at(h->data), size);
@@ -114,7 +121,9 @@ void clp_event_alloc_tick(const struct clp_event_here *h)
     struct allocation a;
     if (!find_name(h, 26, 20, &a))
         return;
-    double size = (double)u64_at(h->data + 26 + 2 * (a.name_units + 1) + 12);
+    const uint8_t *rest = h->data + 26 + 2 * (a.name_units + 1);
+    double size = (double)u64_at(rest + 12);
+    a.address = u64_at(rest + 4);
     a.heap = heap_of(u32_at(h->data + 4), size);
     a.bytes = (double)u64_at(h->data + 10);
     a.objects = a.bytes / CLP_MAX(size, (double)OBJECT_BYTES_MIN);

@@ -10,16 +10,17 @@ void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, 
     s->counts_follow = counts_follow;
 }
 
-void clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e, uint64_t pass,
-                          const struct clp_events_sink *sink)
+struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e,
+                                              uint64_t pass, const struct clp_events_sink *sink)
 {
     struct clp_event_member *m = clp_event_member_make(e, pass, sink);
     if (!m) {
         atomic_fetch_add(&s->lost, 1);
-        return;
+        return NULL;
     }
     m->next = s->members;
     s->members = m;
+    return m;
 }
 
 struct sums {
@@ -68,6 +69,7 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
     struct sums of = add_up(s->members);
     double lost = atomic_exchange(&s->lost, 0);
     double each = of.members > 0 ? (of.members + lost) / of.members : 1;
+    s->each = each;
     struct factors sums = factors_of(sum, of.certain_sum, of.sum, each, &s->carried_sum);
     struct factors counts = factors_of(count, of.certain_count, of.count, each, &s->carried_count);
     if (s->counts_follow && (of.sum > 0 || of.certain_sum > 0))

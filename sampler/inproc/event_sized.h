@@ -15,13 +15,14 @@ struct clp_event_sized {
     struct clp_event_member *members;
     double carried_count, carried_sum;     /* totals that nobody stood for in their epoch */
     double accounted_count, accounted_sum; /* written so far */
+    double each; /* of the last epoch: how many kept ones each member that found room stands for */
 };
 
 void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target,
                           bool counts_follow);
-/* `e` carries its values already divided by its chance. */
-void clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e, uint64_t pass,
-                          const struct clp_events_sink *sink);
+/* `e` carries its values already divided by its chance. NULL when there was no room. */
+struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e,
+                                              uint64_t pass, const struct clp_events_sink *sink);
 /* Writes the members, scaled to the exact totals of the epoch, whose length was `share` of the
  * usual one. */
 void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,

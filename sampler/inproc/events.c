@@ -4,6 +4,7 @@
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/event_exception.h"
 #include "sampler/inproc/event_gc.h"
+#include "sampler/inproc/event_live.h"
 #include "sampler/inproc/event_path.h"
 #include "sampler/inproc/event_sized.h"
 #include "sampler/inproc/images.h"
@@ -189,6 +190,15 @@ void clp_event_text(struct clp_event *e, unsigned i, const uint8_t *utf16, size_
 
 /* ---- loop ---- */
 
+static void take_alloc(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
+{
+    uint64_t handle = e->number;
+    double chance;
+    memcpy(&chance, &e->number2, sizeof(chance));
+    e->number = e->number2 = 0;
+    clp_event_live_take(handle, chance, clp_event_sized_take(&clp_event_allocs, e, pass, sink));
+}
+
 static void take(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
 {
     switch (e->type) {
@@ -196,10 +206,10 @@ static void take(struct clp_event *e, uint64_t pass, const struct clp_events_sin
         clp_event_exception_take(e, pass, sink);
         break;
     case CLP_EVENT_ALLOC:
-        clp_event_sized_take(&clp_event_allocs, e, pass, sink);
+        take_alloc(e, pass, sink);
         break;
     case CLP_EVENT_LOCK:
-        clp_event_sized_take(&clp_event_locks, e, pass, sink);
+        (void)clp_event_sized_take(&clp_event_locks, e, pass, sink);
         break;
     default:
         clp_event_gc_take(e, pass, sink);
@@ -211,6 +221,16 @@ void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
     struct clp_event *e;
     for (uint32_t n = 0; n < DRAIN_MAX && (e = clp_event_peek()); n++) {
         take(e, pass, sink);
+        clp_event_release(e);
+    }
+}
+
+void clp_events_discard(void)
+{
+    struct clp_event *e;
+    while ((e = clp_event_peek())) {
+        if (e->type == CLP_EVENT_ALLOC)
+            clp_event_live_take(e->number, 1, NULL);
         clp_event_release(e);
     }
 }
@@ -227,6 +247,7 @@ void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
     share = share < EPOCH_SHARE_MIN ? EPOCH_SHARE_MIN : CLP_MIN(share, 1.0);
     clp_event_exception_settle(now_ns, flush, sink);
     clp_event_sized_settle(&clp_event_allocs, now_ns, share, flush, sink);
+    clp_event_live_epoch(clp_event_allocs.each);
     clp_event_sized_settle(&clp_event_locks, now_ns, share, flush, sink);
     if (flush && clp_events_running() & 1u << CLP_SAMPLE_LOCK)
         clp_event_locks_open(now_ns, pass, sink);
@@ -254,5 +275,5 @@ void clp_events_totals(struct clp_event_totals *ret)
 
 size_t clp_events_bytes(void)
 {
-    return clp_event_ring_bytes() + clp_event_members_bytes();
+    return clp_event_ring_bytes() + clp_event_members_bytes() + clp_event_live_bytes();
 }

@@ -50,7 +50,8 @@ static int record(struct clp_recording *r, const char *engine, struct clp_fault 
         error = record_events(r, &d, f);
     } else {
         error = record_library(r, &d, f);
-        if (error == CLP_FAULT_REFUSED && !engine && !r->have_profile) {
+        bool refused = error == CLP_FAULT_REFUSED || error == CLP_FAULT_FULL;
+        if (refused && !engine && !r->have_profile) {
             fprintf(stderr, "clrpulse: %s; taking the engine eventpipe, which loads nothing\n",
                     f->text);
             *f = (struct clp_fault){0};

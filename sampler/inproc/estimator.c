@@ -1,23 +1,53 @@
 #include "sampler/inproc/estimator.h"
 
-#define FLOOR_ONE 4294967296.0
+#define ONE 4294967296.0
 #define TIGHTER_MAX 24u
 #define TAU_UNKNOWN (1ull << 62) /* sizes do not matter yet */
+#define FIRST_MAX 8.0            /* members of a class that are certain */
+#define FIRST_KEPT 4.0           /* what of a class is kept for the first ones' sake, of each one */
+#define PROBES 16u
 
-void clp_threshold_init(struct clp_threshold *t, uint32_t target)
+void clp_threshold_init(struct clp_threshold *t, struct clp_stratum *strata, uint32_t strata_count,
+                        uint32_t target)
 {
-    *t = (struct clp_threshold){.target = CLP_MAX(target, 2u)};
+    *t = (struct clp_threshold){
+        .strata = strata, .strata_count = strata_count, .target = CLP_MAX(target, 2u)};
     atomic_store(&t->tau, TAU_UNKNOWN);
-    atomic_store(&t->floor, (uint64_t)FLOOR_ONE);
+    atomic_store(&t->floor, (uint64_t)ONE);
+    atomic_store(&t->first, (uint64_t)(FIRST_MAX * ONE));
 }
 
-static double chance(const struct clp_threshold *t, uint64_t size)
+/* ---- offers ---- */
+
+static uint32_t stratum_of(struct clp_threshold *t, uint64_t key)
+{
+    uint32_t mask = t->strata_count - 1;
+    key = key ? key : 1;
+    uint64_t hash = key * 0x9e3779b97f4a7c15ull >> 32;
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct clp_stratum *s = &t->strata[(hash + i) & mask];
+        uint64_t now = atomic_load_explicit(&s->key, memory_order_relaxed);
+        if (now == key ||
+            (!now && (atomic_compare_exchange_strong(&s->key, &now, key) || now == key)))
+            return (uint32_t)(hash + i) & mask;
+    }
+    return mask;
+}
+
+static double halved(double p, unsigned times)
+{
+    return times < 63 ? p / (double)(1ull << times) : 0;
+}
+
+/* Of the i-th member of its stratum. */
+static double chance(const struct clp_threshold *t, uint64_t i, uint64_t size, unsigned halvings)
 {
     double tau = (double)atomic_load_explicit(&t->tau, memory_order_relaxed);
-    double floor = (double)atomic_load_explicit(&t->floor, memory_order_relaxed) / FLOOR_ONE;
+    double floor = (double)atomic_load_explicit(&t->floor, memory_order_relaxed) / ONE;
+    double first = (double)atomic_load_explicit(&t->first, memory_order_relaxed) / ONE;
     uint32_t tighter = atomic_load_explicit(&t->tighter, memory_order_relaxed);
-    double p = ((double)size / tau + floor) / (double)(1u << tighter);
-    return CLP_MIN(p, 1.0);
+    double p = CLP_MAX((double)size / tau + floor, first / (double)i);
+    return CLP_MIN(halved(p, tighter + halvings), 1.0);
 }
 
 /* A burst after a quiet epoch: beyond one and a half times the target, each further quarter of it
@@ -31,38 +61,67 @@ static void tighten(struct clp_threshold *t, uint32_t kept)
         atomic_fetch_add_explicit(&t->tighter, 1, memory_order_relaxed);
 }
 
-double clp_threshold_offer(struct clp_threshold *t, uint64_t count, uint64_t size, double random)
+struct clp_threshold_member clp_threshold_offer(struct clp_threshold *t, uint64_t key,
+                                                uint64_t count, uint64_t size, unsigned halvings,
+                                                double random)
 {
-    double p = chance(t, size);
-    atomic_fetch_add_explicit(&t->count, count, memory_order_relaxed);
-    atomic_fetch_add_explicit(&t->sum, size, memory_order_relaxed);
-    atomic_fetch_add_explicit(&t->members, 1, memory_order_relaxed);
+    struct clp_threshold_member m = {
+        .stratum = stratum_of(t, key),
+        .epoch = atomic_load_explicit(&t->epoch, memory_order_acquire),
+    };
+    struct clp_stratum_totals *s = &t->strata[m.stratum].of[m.epoch & 1];
+    atomic_fetch_add_explicit(&s->count, count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->sum, size, memory_order_relaxed);
+    uint64_t i = 1 + atomic_fetch_add_explicit(&s->members, 1, memory_order_relaxed);
+    double p = chance(t, i, size, halvings);
     if (random >= p)
-        return 0;
+        return m;
     tighten(t, atomic_fetch_add_explicit(&t->kept, 1, memory_order_relaxed) + 1);
-    return p;
+    m.chance = p;
+    return m;
 }
 
-struct clp_threshold_totals clp_threshold_end(struct clp_threshold *t, double share)
+/* ---- ends of epochs ---- */
+
+void clp_threshold_turn(struct clp_threshold *t)
 {
-    struct clp_threshold_totals r = {
-        .count = (double)atomic_exchange(&t->count, 0) / CLP_THRESHOLD_COUNT_ONE,
-        .sum = (double)atomic_exchange(&t->sum, 0),
+    atomic_fetch_add(&t->epoch, 1);
+}
+
+struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t stratum)
+{
+    struct clp_stratum_totals *s = &t->strata[stratum].of[(atomic_load(&t->epoch) - 1) & 1];
+    if (!atomic_load_explicit(&s->members, memory_order_relaxed))
+        return (struct clp_threshold_totals){0};
+    return (struct clp_threshold_totals){
+        .members = (double)atomic_exchange(&s->members, 0),
+        .count = (double)atomic_exchange(&s->count, 0) / CLP_THRESHOLD_COUNT_ONE,
+        .sum = (double)atomic_exchange(&s->sum, 0),
     };
-    double members = (double)atomic_exchange(&t->members, 0), half = t->target / 2.0 * share;
-    double tau = r.sum / half, floor = members > half ? half / members : 1.0;
+}
+
+/* Half of the target each for the largest and for chance; the first of each class come on top. */
+void clp_threshold_adapt(struct clp_threshold *t, const struct clp_threshold_totals *all,
+                         uint32_t strata, double share)
+{
+    double part = t->target / 2.0 * share;
+    double tau = all->sum / part, floor = all->members > part ? part / all->members : 1.0;
+    double first = strata ? part / (FIRST_KEPT * strata) : FIRST_MAX;
     atomic_store(&t->tau, tau >= 1 ? (uint64_t)tau : TAU_UNKNOWN);
-    atomic_store(&t->floor, (uint64_t)(floor * FLOOR_ONE));
+    atomic_store(&t->floor, (uint64_t)(floor * ONE));
+    atomic_store(&t->first, (uint64_t)(CLP_MIN(first, FIRST_MAX) * ONE));
     atomic_store(&t->tighter, 0);
     atomic_store(&t->kept, 0);
-    return r;
 }
 
-double clp_threshold_scale(double total, double certain, double uncertain, double *ret_rest)
+struct clp_threshold_factors clp_threshold_scale(double total, double certain, double other)
 {
-    double left = total > certain ? total - certain : 0;
-    *ret_rest = uncertain > 0 ? 0 : left;
-    return uncertain > 0 ? left / uncertain : 1.0;
+    if (other > 0)
+        return (struct clp_threshold_factors){
+            .certain = 1, .other = total > certain ? (total - certain) / other : 0};
+    if (certain > 0)
+        return (struct clp_threshold_factors){.certain = total / certain, .other = 1};
+    return (struct clp_threshold_factors){.certain = 1, .other = 1, .rest = total};
 }
 
 /* Without libm, which the library does not need otherwise: a series for a small argument, then

@@ -12,7 +12,6 @@
 #define MEAN_BYTES 102400.0
 #define OBJECT_BYTES_MIN 24u
 
-#define KIND_PINNED 2u
 #define LARGE_BYTES 85000u /* what the runtime takes where nobody has set it otherwise */
 
 struct clp_event_sized clp_event_allocs;
@@ -22,7 +21,7 @@ struct allocation {
     const uint8_t *name;
     size_t name_units;
     uint64_t address;
-    const char *heap;
+    enum clp_event_heap heap;
     double objects, bytes;
 };
 
@@ -63,37 +62,46 @@ void clp_event_alloc_large(uint32_t bytes)
 }
 
 /* The event does not call every object large that is: arrays of several dimensions are not told. */
-static const char *heap_of(uint32_t kind, double size)
+static enum clp_event_heap heap_of(uint32_t kind, double size)
 {
-    if (kind == KIND_PINNED)
-        return "pinned";
-    return size >= atomic_load_explicit(&large_bytes, memory_order_relaxed) ? "large" : "";
+    if (kind == CLP_EVENT_HEAP_PINNED)
+        return CLP_EVENT_HEAP_PINNED;
+    return size >= atomic_load_explicit(&large_bytes, memory_order_relaxed) ? CLP_EVENT_HEAP_LARGE
+                                                                            : CLP_EVENT_HEAP_USUAL;
 }
 
-/* `size` is exact here and large ones are kept by what they weigh. */
+/* Classes by their names: a method table may be another class's before long. */
+static uint64_t class_of(const struct allocation *a)
+{
+    uint64_t hash = 0xcbf29ce484222325ull + a->heap;
+    for (size_t i = 0; i < a->name_units; i++) {
+        uint16_t unit;
+        memcpy(&unit, a->name + 2 * i, sizeof(unit));
+        hash = (hash ^ unit) * 0x100000001b3ull;
+    }
+    return hash;
+}
+
 /* The loop destroys the handle of an entry; without an entry there is none. */
 static void offer(const struct clp_event_here *h, const struct allocation *a)
 {
-    struct clp_threshold *t = &clp_event_allocs.threshold;
-    double random = h->thread ? clp_event_random(h->thread) : 0;
-    double p = clp_threshold_offer(t, (uint64_t)(a->objects * CLP_THRESHOLD_COUNT_ONE),
-                                   (uint64_t)a->bytes, random);
-    if (p <= 0)
+    const struct clp_event_words texts[CLP_EVENT_TEXTS] = {{a->name, a->name_units}};
+    struct clp_threshold_member m =
+        clp_event_sized_offer(&clp_event_allocs, h, class_of(a),
+                              (uint64_t)(a->objects * CLP_THRESHOLD_COUNT_ONE), (uint64_t)a->bytes);
+    if (m.chance <= 0)
         return;
-    struct clp_event *e = clp_event_take(h, CLP_EVENT_ALLOC, true);
+    struct clp_event *e = clp_event_take(h, CLP_EVENT_ALLOC, true, texts);
     if (!e) {
         atomic_fetch_add(&clp_event_allocs.lost, 1);
         return;
     }
+    clp_event_sized_mark(e, &m);
+    e->value = a->objects / m.chance;
+    e->value2 = a->bytes / m.chance;
+    e->number2 = a->heap;
     e->number = clp_event_live_hold(a->address);
-    memcpy(&e->number2, &p, sizeof(p));
-    e->certain = p >= 1;
-    e->value = a->objects / p;
-    e->value2 = a->bytes / p;
-    clp_event_text(e, 0, a->name, a->name_units);
-    e->text_len[1] = (uint16_t)strlen(a->heap);
-    for (uint16_t i = 0; i < e->text_len[1]; i++)
-        e->texts[1][i] = (uint8_t)a->heap[i];
+    e->chance = (float)m.chance;
     clp_event_commit(e);
 }
 

@@ -113,13 +113,13 @@ static void keep(const struct clp_event_here *h, const struct thrown *x, uint32_
 {
     struct clp_event_here here = *h;
     here.urgent = first;
-    struct clp_event *e = clp_event_take(&here, CLP_EVENT_EXCEPTION, true);
+    const struct clp_event_words texts[] = {{x->type, x->type_units},
+                                            {x->message, x->message_units}};
+    struct clp_event *e = clp_event_take(&here, CLP_EVENT_EXCEPTION, true, texts);
     if (!e)
         return;
     e->stratum = stratum;
     e->number2 = learning;
-    clp_event_text(e, 0, x->type, x->type_units);
-    clp_event_text(e, 1, x->message, x->message_units);
     clp_event_commit(e);
 }
 

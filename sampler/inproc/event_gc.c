@@ -41,6 +41,7 @@ static const char *const types[] = {"blocking", "background", "foreground"};
 struct trigger {
     bool known;
     struct clp_event_member member;
+    struct clp_thread thread;
     uint64_t frames[CLP_WALK_FRAMES_MAX + 2];
 };
 
@@ -75,7 +76,7 @@ static uint32_t u32_at(const struct clp_event_here *h, uint32_t offset)
 static void put(const struct clp_event_here *h, enum clp_event_type type, uint64_t number,
                 uint64_t number2)
 {
-    struct clp_event *e = clp_event_take(h, type, type == CLP_EVENT_GC_TRIGGER);
+    struct clp_event *e = clp_event_take(h, type, type == CLP_EVENT_GC_TRIGGER, NULL);
     if (!e)
         return;
     e->number = number;
@@ -116,6 +117,8 @@ static void keep(struct trigger *t, const struct clp_event_member *m)
     t->member = *m;
     memcpy(t->frames, m->frames, m->count * sizeof(t->frames[0]));
     t->member.frames = t->frames;
+    t->thread = *m->thread;
+    t->member.thread = &t->thread;
 }
 
 static void keep_again(struct trigger *to, const struct trigger *from)
@@ -135,7 +138,7 @@ static void write_collection(const struct collection *c, const struct trigger *t
     uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_NO_EVENT_STACK, 0);
     struct clp_event_member m = t->member;
     if (!t->known) {
-        m.thread = *clp_threads_process();
+        m.thread = clp_threads_process();
         m.frames = &frame;
         m.count = 1;
         m.flags = CLP_SAMPLE_NO_STACK;

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-#define HANDLE_WEAK 1u /* COR_PRF_HANDLE_TYPE_WEAK: null as soon as it is unreachable */
-#define IN_FLIGHT 512u /* handles that may lie in the event ring */
+#define HANDLE_WEAK 1u  /* COR_PRF_HANDLE_TYPE_WEAK: null as soon as it is unreachable */
+#define IN_FLIGHT 1024u /* handles that may lie in the event ring */
 #define ENTRIES_MAX (CLP_LIVE_HANDLES_MAX - IN_FLIGHT)
 #define TEST_EVERY_NS (250 * CLP_NSEC_PER_MSEC)
 #define COLLECTIONS 8u    /* under way at a time; two are the most that the runtime has */
@@ -194,11 +194,11 @@ void clp_event_live_gc_ends(uint32_t number)
  * looks at it. */
 static int generation_of(const struct clp_live_entry *e)
 {
-    if (e->heap != CLP_LIVE_SMALL && L.done_2 <= e->born)
+    if (e->heap != CLP_EVENT_HEAP_USUAL && L.done_2 <= e->born)
         return -1;
-    if (e->heap == CLP_LIVE_LARGE)
+    if (e->heap == CLP_EVENT_HEAP_LARGE)
         return CLP_LIVE_GENERATION_LARGE;
-    if (e->heap == CLP_LIVE_PINNED)
+    if (e->heap == CLP_EVENT_HEAP_PINNED)
         return CLP_LIVE_GENERATION_PINNED;
     if (L.done_any <= e->born)
         return -1;
@@ -206,14 +206,6 @@ static int generation_of(const struct clp_live_entry *e)
 }
 
 /* ---- entries ---- */
-
-/* The label `heap` of an allocation. */
-static uint8_t heap_of(const struct clp_event_member *m)
-{
-    if (!m->text_len[1])
-        return CLP_LIVE_SMALL;
-    return m->texts[1][0] == 'p' ? CLP_LIVE_PINNED : CLP_LIVE_LARGE;
-}
 
 /* What is dead goes first; then chance decides. */
 static void make_room(uint32_t most)
@@ -238,7 +230,8 @@ static uint32_t take_trace(const struct clp_event_member *m)
     }
 }
 
-void clp_event_live_take(uint64_t handle, double chance, const struct clp_event_member *m)
+void clp_event_live_take(uint64_t handle, const struct clp_event *of,
+                         const struct clp_event_member *m)
 {
     if (!handle)
         return;
@@ -253,6 +246,7 @@ void clp_event_live_take(uint64_t handle, double chance, const struct clp_event_
         return;
     }
     /* The member's values are over its chance already. */
+    double chance = (double)of->chance;
     struct clp_live_entry e = {.handle = handle,
                                .objects = m->value * chance,
                                .bytes = m->value2 * chance,
@@ -260,7 +254,7 @@ void clp_event_live_take(uint64_t handle, double chance, const struct clp_event_
                                .time_ns = m->time_ns,
                                .born = L.begun,
                                .trace = trace,
-                               .heap = heap_of(m)};
+                               .heap = (uint8_t)of->number2};
     clp_live_table_add(&L.table, &e);
 }
 

@@ -16,7 +16,6 @@
 /* Handles at a time, those in the event ring included. */
 #define CLP_LIVE_HANDLES_MAX 10000u
 
-enum clp_live_heap { CLP_LIVE_SMALL, CLP_LIVE_LARGE, CLP_LIVE_PINNED };
 /* Generations as the runtime numbers them. */
 enum { CLP_LIVE_GENERATION_LARGE = 3, CLP_LIVE_GENERATION_PINNED = 4 };
 
@@ -29,9 +28,10 @@ uint64_t clp_event_live_hold(uint64_t object);
 void clp_event_live_want(bool wanted);
 /* No handle is left that could be given back, and none is being made. */
 bool clp_event_live_settled(void);
-/* An allocation with a handle (0: none), kept with `chance` as `m`, or as nothing where that is
- * NULL: the handle is ours either way. */
-void clp_event_live_take(uint64_t handle, double chance, const struct clp_event_member *m);
+/* An allocation with a handle (0: none), kept as `m`, or as nothing where that is NULL: the handle
+ * is ours either way. */
+void clp_event_live_take(uint64_t handle, const struct clp_event *e,
+                         const struct clp_event_member *m);
 /* A collection begins; is done. */
 void clp_event_live_gc_begins(uint32_t number, uint32_t generation, bool background);
 void clp_event_live_gc_ends(uint32_t number);

@@ -119,20 +119,21 @@ void clp_event_lock_stop(const struct clp_event_here *h)
     t->wait_place = 0;
     uint64_t ns = length_of(h, since);
     uint64_t one = since & COUNTED ? 0 : CLP_THRESHOLD_COUNT_ONE;
-    double p = clp_threshold_offer(&clp_event_locks.threshold, one, ns, clp_event_random(t));
-    if (p <= 0)
+    struct clp_threshold_member m =
+        clp_event_sized_offer(&clp_event_locks, h, t->wait_lock, one, ns);
+    if (m.chance <= 0)
         return;
     struct clp_event_here here = *h;
     here.urgent = ns >= LONG_NS;
-    struct clp_event *e = clp_event_take(&here, CLP_EVENT_LOCK, true);
+    struct clp_event *e = clp_event_take(&here, CLP_EVENT_LOCK, true, NULL);
     if (!e) {
         atomic_fetch_add(&clp_event_locks.lost, 1);
         return;
     }
-    e->certain = p >= 1;
+    clp_event_sized_mark(e, &m);
     e->number = t->wait_owner;
-    e->value = one ? 1 / p : 0;
-    e->value2 = (double)ns / p;
+    e->value = one ? 1 / m.chance : 0;
+    e->value2 = (double)ns / m.chance;
     clp_event_commit(e);
 }
 

@@ -17,8 +17,9 @@ static const size_t text_bytes[CLP_EVENT_TEXTS] = {513, 257};
 static struct {
     uint8_t *data;
     size_t used;
+    uint64_t epoch; /* counts up with each time that all is given back */
     uint64_t lost;
-} pool;
+} pool = {.epoch = 1};
 
 int clp_event_members_init(void)
 {
@@ -46,6 +47,7 @@ bool clp_event_members_crowded(void)
 void clp_event_members_reset(void)
 {
     pool.used = 0;
+    pool.epoch++;
 }
 
 uint64_t clp_event_members_lost(void)
@@ -104,19 +106,20 @@ static uint32_t runtime_frames(const struct clp_event *e, const struct clp_walk_
 
 /* ---- members ---- */
 
-static void copy_text(struct clp_event_member *m, unsigned i, const struct clp_event *e)
+static void copy_text(struct clp_event_member *m, unsigned i, struct clp_event *e)
 {
+    const uint16_t *text = clp_event_text(e, i);
     char buf[TEXT_BYTES_MAX];
     struct clp_text t = clp_text_in(buf, text_bytes[i]);
     uint16_t units = CLP_MIN(e->text_len[i], (uint16_t)CLP_EVENT_TEXT_UNITS);
     /* A pair that the cut has parted is no character; NUL ends no text here. */
-    if (units == CLP_EVENT_TEXT_UNITS && (e->texts[i][units - 1] & 0xfc00) == 0xd800)
+    if (units == CLP_EVENT_TEXT_UNITS && (text[units - 1] & 0xfc00) == 0xd800)
         units--;
     for (uint16_t at = 0; at < units;) {
         uint16_t run = at;
-        while (run < units && e->texts[i][run])
+        while (run < units && text[run])
             run++;
-        clp_text_utf16(&t, e->texts[i] + at, (size_t)(run - at));
+        clp_text_utf16(&t, text + at, (size_t)(run - at));
         if (run < units)
             clp_text_add(&t, "\xef\xbf\xbd");
         at = (uint16_t)(run + 1);
@@ -127,6 +130,33 @@ static void copy_text(struct clp_event_member *m, unsigned i, const struct clp_e
         m->texts[i] = kept;
         m->text_len[i] = (uint16_t)t.len;
     }
+}
+
+static void name_heap(struct clp_event_member *m, const struct clp_event *e)
+{
+    static const char *const names[CLP_EVENT_HEAPS] = {"", "large", "pinned"};
+    m->texts[1] = names[e->number2 < CLP_EVENT_HEAPS ? e->number2 : 0];
+    m->text_len[1] = (uint16_t)strlen(m->texts[1]);
+}
+
+/* Many members are of few threads: one copy of each in an epoch, as long as its name stays. */
+static const struct clp_thread *copy_thread(int32_t tid)
+{
+    static const struct clp_thread *copies[64];
+    static uint64_t copied_in;
+    const struct clp_thread *t = clp_event_thread_of(tid);
+    const struct clp_thread **known = &copies[(uint32_t)tid % CLP_ARRAY_LEN(copies)];
+    t = t ? t : clp_threads_process();
+    if (copied_in != pool.epoch)
+        memset(copies, 0, sizeof(copies));
+    copied_in = pool.epoch;
+    if (*known && (*known)->thread_id == t->thread_id && (*known)->name_version == t->name_version)
+        return *known;
+    struct clp_thread *copy = clp_event_members_alloc(sizeof(*copy));
+    if (!copy)
+        return NULL;
+    *copy = *t;
+    return *known = copy;
 }
 
 /* Who held the lock. */
@@ -174,12 +204,11 @@ struct clp_event_member *clp_event_member_make(struct clp_event *e, uint64_t pas
                                                const struct clp_events_sink *sink)
 {
     struct clp_event_member *m = clp_event_members_alloc(sizeof(*m));
-    if (!m || !copy_stack(m, e, pass)) {
+    if (!m || !(m->thread = copy_thread(e->tid)) || !copy_stack(m, e, pass)) {
         pool.lost++;
         return NULL;
     }
-    const struct clp_thread *thread = clp_event_thread_of(e->tid);
-    m->thread = thread ? *thread : *clp_threads_process();
+    m->stratum = e->stratum;
     m->time_ns = e->time_ns;
     m->number = e->number;
     m->value = e->value;
@@ -187,9 +216,11 @@ struct clp_event_member *clp_event_member_make(struct clp_event *e, uint64_t pas
     m->certain = e->certain;
     copy_text(m, 0, e);
     copy_text(m, 1, e);
+    if (e->type == CLP_EVENT_ALLOC)
+        name_heap(m, e);
     if (e->type == CLP_EVENT_LOCK)
         name_owner(m);
-    sink->define(sink->user, &m->thread, m->frames, m->count);
+    sink->define(sink->user, m->thread, m->frames, m->count);
     return m;
 }
 
@@ -197,7 +228,7 @@ void clp_event_member_write(const struct clp_event_member *m, enum clp_sample_ki
                             double value, double value2, const struct clp_events_sink *sink)
 {
     struct clp_feed_event out = {
-        .thread = &m->thread,
+        .thread = m->thread,
         .time_ns = m->time_ns,
         .value = value,
         .value2 = value2,

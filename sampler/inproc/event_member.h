@@ -8,8 +8,9 @@
 #define CLP_EVENT_MEMBERS_BYTES (2u << 20)
 
 struct clp_event_member {
-    struct clp_event_member *next; /* for the owner */
-    struct clp_thread thread;      /* a copy: the thread may end before the epoch does */
+    struct clp_event_member *next;   /* for the owner */
+    const struct clp_thread *thread; /* a copy: the thread may end before the epoch does */
+    uint32_t stratum;
     uint64_t time_ns, number;
     double value, value2;
     bool certain;

@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <stdalign.h>
+#include <string.h>
 
 #define LINE 64u
 
@@ -67,10 +68,22 @@ static struct clp_event *reserve(uint64_t bytes, uint64_t room)
     return at(head + pad);
 }
 
-struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes, bool urgent)
+unsigned clp_event_ring_pressure(void)
 {
+    uint64_t used = atomic_load_explicit(&ring.head, memory_order_relaxed) -
+                    atomic_load_explicit(&ring.tail, memory_order_relaxed);
+    if (used <= CLP_EVENT_RING_BYTES / 4 || used > CLP_EVENT_RING_BYTES)
+        return 0;
+    return (unsigned)((used - CLP_EVENT_RING_BYTES / 4) / (CLP_EVENT_RING_BYTES / 32)) + 1;
+}
+
+struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes,
+                                    const uint16_t text_len[2], bool urgent)
+{
+    static const uint16_t none[2];
+    const uint16_t *texts = text_len ? text_len : none;
     uint64_t room = urgent ? CLP_EVENT_RING_BYTES : CLP_EVENT_RING_BYTES / 4 * 3;
-    uint64_t bytes = sizeof(struct clp_event);
+    uint64_t bytes = sizeof(struct clp_event) + clp_event_text_bytes(texts);
     if (has_stack)
         bytes += sizeof(struct clp_capture) + stack_bytes;
     bytes = CLP_ALIGN_UP(bytes, LINE);
@@ -82,6 +95,7 @@ struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes, bool u
     }
     e->bytes = (uint32_t)bytes;
     e->has_stack = has_stack;
+    memcpy(e->text_len, texts, sizeof(e->text_len));
     return e;
 }
 

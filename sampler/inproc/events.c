@@ -19,6 +19,7 @@
 #define ALLOCS_KEPT 1600u           /* in an epoch */
 #define LOCKS_KEPT 600u
 #define DRAIN_MAX 4096u
+#define FLUSH_EPOCHS 4u
 
 static const uint16_t runtime_provider[] = u"Microsoft-Windows-DotNETRuntime";
 
@@ -155,51 +156,57 @@ static __attribute__((noinline)) void copy_stack(const struct clp_event_here *h,
     memcpy(c->stack, (const void *)(uintptr_t)c->rsp, c->stack_bytes);
 }
 
-struct clp_event *clp_event_take(const struct clp_event_here *h, enum clp_event_type type,
-                                 bool with_stack)
+static void fill(struct clp_event *e, const struct clp_event_here *h, enum clp_event_type type,
+                 const struct clp_event_words *texts)
 {
-    uint64_t here = (uint64_t)(uintptr_t)__builtin_frame_address(0), room = UNBOUNDED_BYTES;
     const struct clp_event_thread *t = h->thread;
-    if (with_stack && t && here >= t->stack_low && here < t->stack_high)
-        room = CLP_MIN(t->stack_high - here + 1024, (uint64_t)CLP_CAPTURE_STACK_MAX);
-    else if (!t || t->stack_high)
-        with_stack = false; /* not on the thread's own stack */
-    struct clp_event *e = clp_event_reserve(with_stack, room, h->urgent);
-    if (clp_event_ring_presses())
-        clp_loop_wake();
-    if (!e)
-        return NULL;
     e->type = (uint16_t)type;
     e->tid = t ? atomic_load_explicit(&t->tid, memory_order_relaxed) : 0;
     e->time_ns = h->time_ns;
     e->base = h->base;
     e->value = e->value2 = 0;
     e->number = e->number2 = 0;
+    e->stratum = e->epoch = 0;
     e->certain = false;
-    e->text_len[0] = e->text_len[1] = 0;
+    for (unsigned i = 0; texts && i < CLP_EVENT_TEXTS; i++)
+        if (e->text_len[i])
+            memcpy(clp_event_text(e, i), texts[i].utf16, e->text_len[i] * sizeof(uint16_t));
+}
+
+struct clp_event *clp_event_take(const struct clp_event_here *h, enum clp_event_type type,
+                                 bool with_stack, const struct clp_event_words *texts)
+{
+    uint16_t text_len[CLP_EVENT_TEXTS] = {0};
+    uint64_t here = (uint64_t)(uintptr_t)__builtin_frame_address(0), room = UNBOUNDED_BYTES;
+    const struct clp_event_thread *t = h->thread;
+    if (with_stack && t && here >= t->stack_low && here < t->stack_high)
+        room = CLP_MIN(t->stack_high - here + 1024, (uint64_t)CLP_CAPTURE_STACK_MAX);
+    else if (!t || t->stack_high)
+        with_stack = false; /* not on the thread's own stack */
+    for (unsigned i = 0; texts && i < CLP_EVENT_TEXTS; i++)
+        text_len[i] = (uint16_t)CLP_MIN(texts[i].units, (size_t)CLP_EVENT_TEXT_UNITS);
+    struct clp_event *e = clp_event_reserve(with_stack, room, text_len, h->urgent);
+    if (clp_event_ring_presses())
+        clp_loop_wake();
+    if (!e)
+        return NULL;
+    fill(e, h, type, texts);
     if (with_stack)
         copy_stack(h, clp_event_capture(e), room);
     return e;
 }
 
-void clp_event_text(struct clp_event *e, unsigned i, const uint8_t *utf16, size_t units)
-{
-    e->text_len[i] = (uint16_t)CLP_MIN(units, (size_t)CLP_EVENT_TEXT_UNITS);
-    memcpy(e->texts[i], utf16, e->text_len[i] * sizeof(uint16_t));
-}
-
 /* ---- loop ---- */
 
+/* The handle is no number for anybody else. */
 static void take_alloc(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
 {
     uint64_t handle = e->number;
-    double chance;
-    memcpy(&chance, &e->number2, sizeof(chance));
-    e->number = e->number2 = 0;
-    clp_event_live_take(handle, chance, clp_event_sized_take(&clp_event_allocs, e, pass, sink));
+    e->number = 0;
+    clp_event_live_take(handle, e, clp_event_sized_take(&clp_event_allocs, e, pass, sink));
 }
 
-static void take(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
+static void take_one(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
 {
     switch (e->type) {
     case CLP_EVENT_EXCEPTION:
@@ -216,11 +223,21 @@ static void take(struct clp_event *e, uint64_t pass, const struct clp_events_sin
     }
 }
 
+/* An event of an epoch that has begun already is left for it: its members have other memory. */
+static bool is_early(const struct clp_event *e)
+{
+    return (e->type == CLP_EVENT_ALLOC && clp_event_sized_is_early(&clp_event_allocs, e)) ||
+           (e->type == CLP_EVENT_LOCK && clp_event_sized_is_early(&clp_event_locks, e));
+}
+
+/* Not beyond the memory of an epoch: the rest waits in the ring, which makes chances smaller. */
 void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
 {
     struct clp_event *e;
-    for (uint32_t n = 0; n < DRAIN_MAX && (e = clp_event_peek()); n++) {
-        take(e, pass, sink);
+    for (uint32_t n = 0; n < DRAIN_MAX && !clp_event_members_crowded(); n++) {
+        if (!(e = clp_event_peek()) || is_early(e))
+            return;
+        take_one(e, pass, sink);
         clp_event_release(e);
     }
 }
@@ -230,7 +247,7 @@ void clp_events_discard(void)
     struct clp_event *e;
     while ((e = clp_event_peek())) {
         if (e->type == CLP_EVENT_ALLOC)
-            clp_event_live_take(e->number, 1, NULL);
+            clp_event_live_take(e->number, e, NULL);
         clp_event_release(e);
     }
 }
@@ -240,11 +257,14 @@ bool clp_events_due(uint64_t now_ns)
     return now_ns >= epoch_begin_ns + EPOCH_NS || clp_event_members_crowded();
 }
 
-void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
-                       const struct clp_events_sink *sink)
+static void end_epoch(uint64_t now_ns, uint64_t pass, bool flush,
+                      const struct clp_events_sink *sink)
 {
     double share = (double)(now_ns - epoch_begin_ns) / EPOCH_NS;
     share = share < EPOCH_SHARE_MIN ? EPOCH_SHARE_MIN : CLP_MIN(share, 1.0);
+    clp_event_sized_turn(&clp_event_allocs);
+    clp_event_sized_turn(&clp_event_locks);
+    clp_events_drain(pass, sink);
     clp_event_exception_settle(now_ns, flush, sink);
     clp_event_sized_settle(&clp_event_allocs, now_ns, share, flush, sink);
     clp_event_live_epoch(clp_event_allocs.each);
@@ -255,10 +275,23 @@ void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
     epoch_begin_ns = now_ns;
 }
 
+/* The ring may hold more than one epoch has memory for. */
+void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
+                       const struct clp_events_sink *sink)
+{
+    for (unsigned i = 0; flush && i < FLUSH_EPOCHS; i++) {
+        clp_events_drain(pass, sink);
+        if (!clp_event_members_crowded())
+            break;
+        end_epoch(now_ns, pass, false, sink);
+    }
+    end_epoch(now_ns, pass, flush, sink);
+}
+
 void clp_events_begin(void)
 {
-    clp_event_sized_init(&clp_event_allocs, CLP_SAMPLE_ALLOC, ALLOCS_KEPT, true);
-    clp_event_sized_init(&clp_event_locks, CLP_SAMPLE_LOCK, LOCKS_KEPT, false);
+    clp_event_sized_init(&clp_event_allocs, CLP_SAMPLE_ALLOC, ALLOCS_KEPT);
+    clp_event_sized_init(&clp_event_locks, CLP_SAMPLE_LOCK, LOCKS_KEPT);
 }
 
 void clp_events_totals(struct clp_event_totals *ret)

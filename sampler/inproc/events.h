@@ -29,6 +29,14 @@ enum clp_event_type {
     CLP_EVENT_GC_RESTARTED,
 };
 
+/* Where an allocation lies: number2 of its entry. */
+enum clp_event_heap {
+    CLP_EVENT_HEAP_USUAL,
+    CLP_EVENT_HEAP_LARGE,
+    CLP_EVENT_HEAP_PINNED,
+    CLP_EVENT_HEAPS
+};
+
 /* ---- callbacks, any thread ------------------------------------------------------------------- */
 
 /* EventPipeEventDelivered. `provider` is the runtime's handle of who wrote it. */
@@ -52,10 +60,15 @@ void clp_event_lock_start(const struct clp_event_here *h);      /* 81 */
 void clp_event_lock_stop(const struct clp_event_here *h);       /* 91 */
 void clp_event_gc(const struct clp_event_here *h, uint32_t id); /* 1, 2, 3, 9, 35 */
 
+struct clp_event_words {
+    const uint8_t *utf16;
+    size_t units;
+};
 /* A ring entry for this event with the thread's stack from here on, or, without a thread or stack,
- * without; NULL when the ring is full. The caller fills in the rest and commits. */
+ * without; NULL when the ring is full. The caller fills in the rest and commits. `texts`:
+ * CLP_EVENT_TEXTS of them, copied and cut to CLP_EVENT_TEXT_UNITS; NULL: none. */
 struct clp_event *clp_event_take(const struct clp_event_here *h, enum clp_event_type type,
-                                 bool with_stack);
+                                 bool with_stack, const struct clp_event_words *texts);
 /* The calling function's registers, for a walk that begins in it: it must not return before the
  * stack has been copied. */
 #define clp_event_registers(c)                                                                     \
@@ -66,9 +79,6 @@ struct clp_event *clp_event_take(const struct clp_event_here *h, enum clp_event_
                        "=m"((c)->r12), "=m"((c)->r13), "=m"((c)->r14), "=m"((c)->r15)              \
                      :                                                                             \
                      : "rax", "memory")
-/* Copies `units` UTF-16 units into text i of the entry, cut where it is full. */
-void clp_event_text(struct clp_event *e, unsigned i, const uint8_t *utf16, size_t units);
-
 /* Objects from this size on lie on the large heap. Before the first allocation is heeded. */
 void clp_event_alloc_large(uint32_t bytes);
 

@@ -23,7 +23,7 @@ struct clp_live_entry {
     uint64_t time_ns;
     uint64_t born;  /* collections that had begun when it was allocated */
     uint32_t trace; /* the owner's */
-    uint8_t heap;   /* enum clp_live_heap */
+    uint8_t heap;   /* enum clp_event_heap */
     bool fresh;     /* of the epoch under way: clp_live_table_correct */
 };
 

@@ -36,12 +36,18 @@ struct ratios {
     double of[CLASSES_MAX][RUNS];
 };
 
+static double mean_of(const struct ratios *r, unsigned c)
+{
+    double mean = 0;
+    for (unsigned i = 0; i < RUNS; i++)
+        mean += r->of[c][i] / RUNS;
+    return mean;
+}
+
 /* Where the interval of class `c` ends that is farther from 1. */
 static double worst_error(const struct ratios *r, unsigned c)
 {
-    double mean = 0, square = 0;
-    for (unsigned i = 0; i < RUNS; i++)
-        mean += r->of[c][i] / RUNS;
+    double mean = mean_of(r, c), square = 0;
     for (unsigned i = 0; i < RUNS; i++)
         square += (r->of[c][i] - mean) * (r->of[c][i] - mean);
     return fabs(mean - 1) + T_QUANTILE * sqrt(square / (RUNS - 1) / RUNS);
@@ -51,8 +57,8 @@ static void assert_equivalent(const struct ratios *r, double margin)
 {
     for (unsigned c = 0; c < r->classes; c++)
         if (!(worst_error(r, c) <= margin))
-            fail_msg("class %u: the mean's interval reaches %.4f from 1, more than %.4f", c,
-                     worst_error(r, c), margin);
+            fail_msg("class %u: the mean is %.4f, its interval reaches %.4f from 1, more than %.4f",
+                     c, mean_of(r, c), worst_error(r, c), margin);
 }
 
 /* ---- reservoir ---- */
@@ -133,51 +139,79 @@ struct kept {
     unsigned class_id;
     bool certain;
 };
-#define KEPT_MAX 4096u
+#define KEPT_MAX 16384u
 
-/* One epoch as event_sized.c has it: members, then scaled to the totals. */
+#define STRATA 64u
+
+/* One epoch as event_sized.c has it: members, then scaled to the totals of their strata. */
 struct epoch {
+    struct clp_stratum strata[STRATA];
     struct kept kept[KEPT_MAX];
-    unsigned n;
-    double rest_count, rest_sum;
+    uint32_t stratum[KEPT_MAX];
+    unsigned n, halvings;
+    double rest_count[STRATA], rest_sum[STRATA];
 };
 
-static void offer(struct clp_threshold *t, struct epoch *e, unsigned class_id, double count,
-                  uint64_t size)
+static void offer(struct clp_threshold *t, struct epoch *e, uint64_t key, unsigned class_id,
+                  double count, uint64_t size)
 {
-    double p = clp_threshold_offer(t, (uint64_t)(count * CLP_THRESHOLD_COUNT_ONE), size, uniform());
-    if (p <= 0)
+    struct clp_threshold_member m = clp_threshold_offer(
+        t, key, (uint64_t)(count * CLP_THRESHOLD_COUNT_ONE), size, e->halvings, uniform());
+    if (m.chance <= 0)
         return;
-    assert_true(p <= 1 && e->n < KEPT_MAX);
-    e->kept[e->n++] = (struct kept){count / p, (double)size / p, class_id, p >= 1};
+    assert_true(m.chance <= 1 && e->n < KEPT_MAX && m.stratum < STRATA);
+    e->stratum[e->n] = m.stratum;
+    e->kept[e->n++] =
+        (struct kept){count / m.chance, (double)size / m.chance, class_id, m.chance >= 1};
 }
 
-static void end_epoch(struct clp_threshold *t, struct epoch *e, bool exact_count,
-                      struct estimate *ret)
+static void end_epoch(struct clp_threshold *t, struct epoch *e, struct estimate *ret)
 {
-    struct clp_threshold_totals all = clp_threshold_end(t, 1);
-    double sure_count = 0, sure_sum = 0, count = 0, sum = 0;
+    struct {
+        double sure_count, sure_sum, count, sum;
+    } of[STRATA] = {{0}};
+    struct clp_threshold_factors counts[STRATA], sums[STRATA];
+    struct clp_threshold_totals all = {0};
+    uint32_t strata = 0;
+    clp_threshold_turn(t);
     for (unsigned i = 0; i < e->n; i++) {
-        *(e->kept[i].certain ? &sure_count : &count) += e->kept[i].count;
-        *(e->kept[i].certain ? &sure_sum : &sum) += e->kept[i].sum;
+        uint32_t s = e->stratum[i];
+        *(e->kept[i].certain ? &of[s].sure_count : &of[s].count) += e->kept[i].count;
+        *(e->kept[i].certain ? &of[s].sure_sum : &of[s].sum) += e->kept[i].sum;
     }
-    double c = clp_threshold_scale(all.count + e->rest_count, sure_count, count, &e->rest_count);
-    double s = clp_threshold_scale(all.sum + e->rest_sum, sure_sum, sum, &e->rest_sum);
-    c = exact_count ? c : s;
+    for (uint32_t s = 0; s < STRATA; s++) {
+        struct clp_threshold_totals one = clp_threshold_take(t, s);
+        counts[s] =
+            clp_threshold_scale(one.count + e->rest_count[s], of[s].sure_count, of[s].count);
+        sums[s] = clp_threshold_scale(one.sum + e->rest_sum[s], of[s].sure_sum, of[s].sum);
+        e->rest_count[s] = counts[s].rest;
+        e->rest_sum[s] = sums[s].rest;
+        all.sum += one.sum;
+        all.members += one.members;
+        strata += one.members > 0;
+    }
     for (unsigned i = 0; i < e->n; i++) {
-        ret->count[e->kept[i].class_id] += e->kept[i].count * (e->kept[i].certain ? 1 : c);
-        ret->sum[e->kept[i].class_id] += e->kept[i].sum * (e->kept[i].certain ? 1 : s);
+        const struct kept *k = &e->kept[i];
+        uint32_t s = e->stratum[i];
+        ret->count[k->class_id] += k->count * (k->certain ? counts[s].certain : counts[s].other);
+        ret->sum[k->class_id] += k->sum * (k->certain ? sums[s].certain : sums[s].other);
     }
     e->n = 0;
+    clp_threshold_adapt(t, &all, strata, 1);
 }
 
-/* Waits of three locks: many of 10 us, some of 1 ms, and one of 2 s in a whole run. */
+static void begin(struct clp_threshold *t, struct epoch *e, uint32_t target)
+{
+    memset(e, 0, sizeof(*e));
+    clp_threshold_init(t, e->strata, STRATA, target);
+}
+
+/* Waits of one lock at three places: many of 10 us, some of 1 ms, and one of 2 s in a whole run. */
 static void lock_run(struct estimate *ret, struct estimate *truth)
 {
     static struct epoch e;
     struct clp_threshold t;
-    memset(&e, 0, sizeof(e));
-    clp_threshold_init(&t, 800);
+    begin(&t, &e, 800);
     for (unsigned epoch = 0; epoch < 8; epoch++) {
         for (unsigned i = 0; i < 30000; i++) {
             unsigned class_id = epoch == 4 && i == 3000 ? 2 : i % 6 == 0;
@@ -186,11 +220,10 @@ static void lock_run(struct estimate *ret, struct estimate *truth)
                                           : 8000 + (uint64_t)(uniform() * 4000);
             truth->count[class_id] += 1;
             truth->sum[class_id] += (double)ns;
-            offer(&t, &e, class_id, 1, ns);
+            offer(&t, &e, 7, class_id, 1, ns);
         }
-        end_epoch(&t, &e, true, ret);
+        end_epoch(&t, &e, ret);
     }
-    assert_true(e.rest_count == 0 && e.rest_sum == 0);
 }
 
 static void test_waits_are_unbiased_and_their_totals_exact(void **state)
@@ -224,8 +257,7 @@ static void alloc_run(unsigned run, struct estimate *ret, struct estimate *truth
     static const unsigned each[] = {1200000, 120000, 1200};
     static struct epoch e;
     struct clp_threshold t;
-    memset(&e, 0, sizeof(e));
-    clp_threshold_init(&t, 800);
+    begin(&t, &e, 800);
     for (unsigned epoch = 0; epoch < 12; epoch++) {
         for (unsigned k = 0; k < 3; k++) {
             unsigned c = run % 2 ? k : (k + epoch) % 3;
@@ -234,9 +266,9 @@ static void alloc_run(unsigned run, struct estimate *ret, struct estimate *truth
             truth->sum[c] += each[c] * sizes[c];
             for (unsigned i = 0; i < each[c]; i++)
                 if (uniform() < chance)
-                    offer(&t, &e, c, 1 / chance, (uint64_t)(sizes[c] / chance));
+                    offer(&t, &e, c + 1, c, 1 / chance, (uint64_t)(sizes[c] / chance));
         }
-        end_epoch(&t, &e, false, ret);
+        end_epoch(&t, &e, ret);
     }
 }
 
@@ -257,45 +289,142 @@ static void test_allocations_are_unbiased(void **state)
     assert_equivalent(&sums, 0.02);
 }
 
+static unsigned count_kept(struct clp_threshold *t, struct epoch *e, unsigned n, unsigned keys)
+{
+    for (unsigned i = 0; i < n; i++)
+        (void)clp_threshold_offer(t, i % keys + 1, CLP_THRESHOLD_COUNT_ONE, 1000, 0, uniform());
+    unsigned kept = atomic_load(&t->kept);
+    struct estimate ignored = {0};
+    end_epoch(t, e, &ignored);
+    memset(e->rest_count, 0, sizeof(e->rest_count));
+    memset(e->rest_sum, 0, sizeof(e->rest_sum));
+    return kept;
+}
+
 static void test_a_burst_is_bounded(void **state)
 {
+    static struct epoch e;
     struct clp_threshold t;
     (void)state;
     begin_run(5);
-    clp_threshold_init(&t, 100);
-    for (unsigned i = 0; i < 1000000; i++)
-        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
-    assert_true(atomic_load(&t.kept) > 150);
-    assert_true(atomic_load(&t.kept) < 700);
-    struct clp_threshold_totals all = clp_threshold_end(&t, 1);
-    assert_true(all.count == 1000000 && all.sum == 1e9);
-    for (unsigned i = 0; i < 1000000; i++)
-        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
-    assert_true(atomic_load(&t.kept) > 50 && atomic_load(&t.kept) < 200);
+    begin(&t, &e, 100);
+    unsigned kept = count_kept(&t, &e, 1000000, 1);
+    assert_true(kept > 150 && kept < 700);
+    kept = count_kept(&t, &e, 1000000, 1);
+    assert_true(kept > 50 && kept < 250);
+}
+
+/* As many classes as there are members to keep: the first of each must not eat it all. */
+static void test_many_classes_are_bounded(void **state)
+{
+    static struct epoch e;
+    struct clp_threshold t;
+    (void)state;
+    begin_run(7);
+    begin(&t, &e, 100);
+    (void)count_kept(&t, &e, 100000, STRATA);
+    unsigned kept = count_kept(&t, &e, 100000, STRATA);
+    assert_true(kept > 50 && kept < 400);
+}
+
+/* The first ones of a class are certain, however rare it is beside the others. */
+static void test_a_rare_class_is_kept(void **state)
+{
+    static struct epoch e;
+    struct clp_threshold t;
+    struct estimate got = {0};
+    (void)state;
+    begin_run(8);
+    begin(&t, &e, 400);
+    (void)count_kept(&t, &e, 500000, 2);
+    for (unsigned i = 0; i < 500000; i++)
+        offer(&t, &e, i == 400000 ? 9 : 1, i == 400000, 1, 1000);
+    end_epoch(&t, &e, &got);
+    assert_true(got.count[1] == 1 && got.sum[1] == 1000);
+    assert_true(fabs(got.count[0] - 499999) < 1e-3);
 }
 
 /* A short epoch that kept few says more of the next one than its numbers do. */
 static void test_an_epoch_cut_short_is_no_quiet_one(void **state)
 {
+    static struct epoch e;
     struct clp_threshold t;
     (void)state;
     begin_run(6);
-    clp_threshold_init(&t, 100);
+    begin(&t, &e, 100);
     for (unsigned i = 0; i < 100; i++)
-        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
-    (void)clp_threshold_end(&t, 0.01);
-    for (unsigned i = 0; i < 10000; i++)
-        (void)clp_threshold_offer(&t, CLP_THRESHOLD_COUNT_ONE, 1000, uniform());
-    assert_true(atomic_load(&t.kept) > 50 && atomic_load(&t.kept) < 200);
+        (void)clp_threshold_offer(&t, 1, CLP_THRESHOLD_COUNT_ONE, 1000, 0, uniform());
+    clp_threshold_turn(&t);
+    struct clp_threshold_totals all = clp_threshold_take(&t, 0);
+    for (uint32_t s = 0; s < STRATA && all.members == 0; s++)
+        all = clp_threshold_take(&t, s);
+    assert_true(all.members == 100 && all.count == 100 && all.sum == 100000);
+    clp_threshold_adapt(&t, &all, 1, 0.01);
+    unsigned kept = count_kept(&t, &e, 10000, 1);
+    assert_true(kept > 50 && kept < 200);
+}
+
+/* Bursts that fill the ring: while they last chances fall, and each class keeps its total; its
+ * split over two callers, of which one comes in bursts alone, stays right in the mean. */
+static void test_pressure_of_the_ring_biases_nothing(void **state)
+{
+    static struct ratios sums = {.classes = 4};
+    static struct epoch e;
+    struct clp_threshold t;
+    (void)state;
+    for (unsigned run = 0; run < RUNS; run++) {
+        struct estimate got = {0}, truth = {0};
+        begin_run(run);
+        begin(&t, &e, 4000);
+        for (unsigned i = 0; i < 480000; i++) {
+            bool burst = i % 40000 > 25000;
+            unsigned key = i % 3 == 0, class_id = 2 * key + (burst && i % 7 < 3);
+            /* As a ring that is emptied each 500 events would have it. */
+            e.halvings = burst ? i % 500 / 100 : 0;
+            truth.sum[class_id] += 1000;
+            offer(&t, &e, key + 1, class_id, 1, 1000);
+            if (i % 40000 == 39999)
+                end_epoch(&t, &e, &got);
+        }
+        for (unsigned c = 0; c < 4; c++)
+            sums.of[c][run] = got.sum[c] / truth.sum[c];
+        for (unsigned c = 0; c < 4; c += 2)
+            assert_true(fabs(got.sum[c] + got.sum[c + 1] - truth.sum[c] - truth.sum[c + 1]) < 1);
+    }
+    assert_equivalent(&sums, 0.02);
+}
+
+/* A turn parts the epochs also for those who offer meanwhile. */
+static void test_a_turn_parts_epochs(void **state)
+{
+    static struct epoch e;
+    struct clp_threshold t;
+    (void)state;
+    begin_run(9);
+    begin(&t, &e, 100);
+    struct clp_threshold_member one = clp_threshold_offer(&t, 5, 1024, 10, 0, 0);
+    clp_threshold_turn(&t);
+    struct clp_threshold_member other = clp_threshold_offer(&t, 5, 1024, 30, 0, 0);
+    assert_int_equal(one.stratum, other.stratum);
+    assert_int_equal(one.epoch + 1, other.epoch);
+    struct clp_threshold_totals first = clp_threshold_take(&t, one.stratum);
+    assert_true(first.count == 1 && first.sum == 10 && first.members == 1);
+    assert_true(clp_threshold_take(&t, one.stratum).members == 0);
+    clp_threshold_turn(&t);
+    assert_true(clp_threshold_take(&t, one.stratum).sum == 30);
 }
 
 static void test_what_nobody_stands_for_is_carried(void **state)
 {
-    double rest = 0;
     (void)state;
-    assert_true(clp_threshold_scale(10, 4, 3, &rest) == 2 && rest == 0);
-    assert_true(clp_threshold_scale(10, 4, 0, &rest) == 1 && rest == 6);
-    assert_true(clp_threshold_scale(10, 12, 0, &rest) == 1 && rest == 0);
+    struct clp_threshold_factors f = clp_threshold_scale(10, 4, 3);
+    assert_true(f.certain == 1 && f.other == 2 && f.rest == 0);
+    f = clp_threshold_scale(10, 4, 0);
+    assert_true(f.certain == 2.5 && f.rest == 0);
+    f = clp_threshold_scale(10, 0, 0);
+    assert_true(f.rest == 10);
+    f = clp_threshold_scale(10, 12, 3);
+    assert_true(f.certain == 1 && f.other == 0 && f.rest == 0);
 }
 
 static void test_chance_of_a_sampled_object(void **state)
@@ -314,6 +443,10 @@ int main(void)
         cmocka_unit_test(test_waits_are_unbiased_and_their_totals_exact),
         cmocka_unit_test(test_allocations_are_unbiased),
         cmocka_unit_test(test_a_burst_is_bounded),
+        cmocka_unit_test(test_many_classes_are_bounded),
+        cmocka_unit_test(test_a_rare_class_is_kept),
+        cmocka_unit_test(test_pressure_of_the_ring_biases_nothing),
+        cmocka_unit_test(test_a_turn_parts_epochs),
         cmocka_unit_test(test_an_epoch_cut_short_is_no_quiet_one),
         cmocka_unit_test(test_what_nobody_stands_for_is_carried),
         cmocka_unit_test(test_chance_of_a_sampled_object),

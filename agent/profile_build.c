@@ -596,7 +596,7 @@ static int event_total_kind(enum clp_counter c)
         return CLP_SAMPLE_ALLOC;
     if (c == CLP_CTR_CONTENTIONS || c == CLP_CTR_CONTENTION_NS)
         return CLP_SAMPLE_LOCK;
-    return c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_PAUSE_NS ? CLP_SAMPLE_GC : 0;
+    return c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_SUSPENSION_NS ? CLP_SAMPLE_GC : 0;
 }
 
 static bool is_control_total(const struct clp_build *b, enum clp_counter c)

@@ -36,6 +36,7 @@
 #define RING_CPU_BYTES (64u << 10)
 #define RING_MAX_BYTES (4u << 20)
 #define THREADS_MAX 16384u
+#define HOLD_NS (500 * CLP_NSEC_PER_MSEC) /* sessions usually start within 20 ms */
 #define NO_MEMORY "no memory for the library's tables in this process"
 
 static struct {
@@ -55,6 +56,8 @@ static struct {
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
     bool detach_wanted; /* as soon as no session of events is left */
+    uint64_t hold_until_ns; /* new readers wait so long for their sessions; 0: none waits */
+    uint64_t late_from_ns;  /* up to here it is noted what events came late */
 } E;
 
 /* ---- to all readers ---- */
@@ -162,6 +165,7 @@ static void event_totals(uint64_t *ret)
     PUT(GC_GEN2, t.collections[2]);
     PUT(GC_PAUSES, t.gc_pauses);
     PUT(GC_PAUSE_NS, t.gc_pause_ns);
+    PUT(GC_SUSPENSION_NS, t.gc_suspension_ns);
     PUT(DROP_EVENTS, t.lost);
     PUT(EVENT_SESSIONS_REFUSED, clp_events_refused());
 #undef PUT
@@ -392,8 +396,35 @@ static void detach_when_settled(void)
     }
 }
 
+static uint32_t event_kinds(const struct clp_settings *s)
+{
+    return s->sample_kinds & CLP_SAMPLE_KINDS_EVENT;
+}
+
+/* A reader's first window is whole when its events come from its beginning on. But what is there
+ * from the first instruction on must not wait for a runtime that is still starting. */
+static bool holds_new_readers(uint64_t now_ns)
+{
+    if (E.loads || !E.sampling || clp_events_ready(event_kinds(&E.settings)))
+        return false;
+    if (!E.hold_until_ns)
+        E.hold_until_ns = now_ns + HOLD_NS;
+    return now_ns < E.hold_until_ns;
+}
+
+static void note_late_events(uint64_t now_ns)
+{
+    uint64_t ns = E.late_from_ns && now_ns > E.late_from_ns ? now_ns - E.late_from_ns : 0;
+    E.late_from_ns = now_ns;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE && clp_events_missing(event_kinds(&l->settings)))
+            l->feed.counters[CLP_CTR_EVENTS_LATE_NS] += ns;
+    }
+}
+
 /* Everything up to now belongs to those who listened up to now; then the new order holds. */
-static void reorder(void)
+static void reorder(uint64_t now_ns)
 {
     (void)account_all();
     E.settings = union_of_settings();
@@ -407,6 +438,8 @@ static void reorder(void)
     }
     if (E.sampling)
         apply_wall();
+    tend_sessions();
+    bool hold = holds_new_readers(now_ns);
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
         struct clp_link *l = clp_links_at(i);
         bool wall = l->settings.sample_kinds & 1u << CLP_SAMPLE_WALL;
@@ -414,10 +447,11 @@ static void reorder(void)
             clp_link_close(l, E.cannot);
         else if (l->state >= CLP_LINK_WELCOMED && wall && E.no_wall)
             clp_link_close(l, NO_MEMORY);
-        else if (l->state == CLP_LINK_WELCOMED)
+        else if (l->state == CLP_LINK_WELCOMED && !hold)
             open_feed(l);
     }
-    tend_sessions();
+    if (!hold)
+        E.hold_until_ns = 0;
     publish(); /* the first heartbeat says that the feed is open */
 }
 
@@ -555,8 +589,10 @@ uint64_t clp_engine_round(void)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
     if (waiting || E.sampling)
         heed_count(now);
+    waiting &= !E.hold_until_ns || !holds_new_readers(now);
     if (E.ready && (news.settings_changed || waiting))
-        reorder();
+        reorder(now);
+    note_late_events(now);
     if (E.sampling)
         sample_round(now);
     else

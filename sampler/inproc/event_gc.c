@@ -1,6 +1,9 @@
 /* Collections: each one, exactly. The stack is that of the thread that caused it; pauses go to the
  * collection that began in them, and those of a background collection to it.
  *
+ * A pause ends where the runtime begins to let its threads go, as in GC.GetTotalPauseDuration: how
+ * soon each of them runs is the scheduler's affair.
+ *
  * Events come one after the other: all of them are raised by whoever holds the collector's lock. */
 #include "sampler/inproc/event_gc.h"
 
@@ -45,6 +48,11 @@ struct trigger {
     uint64_t frames[CLP_WALK_FRAMES_MAX + 2];
 };
 
+struct pause {
+    double ns;
+    double suspension_ns; /* the part of it in which threads were being stopped */
+};
+
 struct collection {
     bool known;
     uint32_t number, generation, reason, type;
@@ -54,7 +62,8 @@ struct collection {
 /* Loop. */
 static struct {
     struct trigger trigger;   /* of the collection that is about to begin or under way */
-    uint64_t suspended_ns;    /* when the suspension of a collection began; 0: none */
+    uint64_t suspend_ns;      /* when the suspension of a collection began; 0: none */
+    uint64_t suspended_ns;    /* when all threads were stopped for it; 0: not yet */
     struct collection now[4]; /* began in this pause */
     unsigned count;
     struct collection background; /* under way */
@@ -84,8 +93,8 @@ static void put(const struct clp_event_here *h, enum clp_event_type type, uint64
     clp_event_commit(e);
 }
 
-/* 1 Start: u32 number | u32 generation | u32 reason | u32 type. 2 End: u32 number. 9 SuspendBegin:
- * u32 reason. 3 RestartEnd. 35 Triggered: u32 reason. */
+/* 1 Start: u32 number | u32 generation | u32 reason | u32 type. 2 End: u32 number. 7 RestartBegin.
+ * 8 SuspendEnd. 9 SuspendBegin: u32 reason. 35 Triggered: u32 reason. */
 void clp_event_gc(const struct clp_event_here *h, uint32_t id)
 {
     switch (id) {
@@ -96,8 +105,11 @@ void clp_event_gc(const struct clp_event_here *h, uint32_t id)
     case 2:
         put(h, CLP_EVENT_GC_END, u32_at(h, 0), 0);
         break;
-    case 3:
-        put(h, CLP_EVENT_GC_RESTARTED, 0, 0);
+    case 7:
+        put(h, CLP_EVENT_GC_RESTART, 0, 0);
+        break;
+    case 8:
+        put(h, CLP_EVENT_GC_SUSPENDED, 0, 0);
         break;
     case 9:
         put(h, CLP_EVENT_GC_SUSPEND, u32_at(h, 0), 0);
@@ -132,8 +144,21 @@ static void set_text(struct clp_event_member *m, unsigned i, const char *text)
     m->text_len[i] = (uint16_t)strlen(text);
 }
 
+/* The same stack with a word on top of it. */
+static void write_suspension(const struct clp_event_member *m, double ns,
+                             const struct clp_events_sink *sink)
+{
+    static uint64_t frames[CLP_WIRE_FRAMES_MAX];
+    struct clp_event_member on_top = *m;
+    frames[0] = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_SUSPENSION, 0);
+    on_top.count = CLP_MIN(m->count + 1u, CLP_WIRE_FRAMES_MAX);
+    memcpy(frames + 1, m->frames, (on_top.count - 1u) * sizeof(frames[0]));
+    on_top.frames = frames;
+    clp_event_member_write(&on_top, CLP_SAMPLE_GC, 0, ns, sink);
+}
+
 static void write_collection(const struct collection *c, const struct trigger *t, double count,
-                             double pause_ns, const struct clp_events_sink *sink)
+                             struct pause pause, const struct clp_events_sink *sink)
 {
     uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_NO_EVENT_STACK, 0);
     struct clp_event_member m = t->member;
@@ -147,11 +172,14 @@ static void write_collection(const struct collection *c, const struct trigger *t
     m.number = c->generation;
     set_text(&m, 0, c->reason < CLP_ARRAY_LEN(reasons) ? reasons[c->reason] : "");
     set_text(&m, 1, c->type < CLP_ARRAY_LEN(types) ? types[c->type] : "");
-    clp_event_member_write(&m, CLP_SAMPLE_GC, count, pause_ns, sink);
+    if (pause.suspension_ns > 0)
+        write_suspension(&m, pause.suspension_ns, sink);
+    clp_event_member_write(&m, CLP_SAMPLE_GC, count, pause.ns - pause.suspension_ns, sink);
     if (count > 0)
         G.totals.collections[CLP_MIN(c->generation, GENERATIONS - 1)]++;
-    G.totals.gc_pause_ns += (uint64_t)pause_ns;
-    G.totals.gc_pauses += pause_ns > 0;
+    G.totals.gc_pause_ns += (uint64_t)pause.ns;
+    G.totals.gc_suspension_ns += (uint64_t)pause.suspension_ns;
+    G.totals.gc_pauses += pause.ns > 0;
 }
 
 /* A second session that asks for collections tells each of them twice. */
@@ -176,20 +204,30 @@ static void begin(const struct clp_event *e)
     }
 }
 
+static struct pause pause_until(uint64_t now_ns)
+{
+    struct pause p = {0};
+    if (!G.suspend_ns || now_ns <= G.suspend_ns)
+        return p;
+    p.ns = (double)(now_ns - G.suspend_ns);
+    if (G.suspended_ns > G.suspend_ns && G.suspended_ns <= now_ns)
+        p.suspension_ns = (double)(G.suspended_ns - G.suspend_ns);
+    return p;
+}
+
 /* The last one that began is what the pause was for; before a background collection comes a young
  * one in the same pause. */
-static void restarted(const struct clp_event *e, const struct clp_events_sink *sink)
+static void restart(const struct clp_event *e, const struct clp_events_sink *sink)
 {
-    double pause =
-        G.suspended_ns && e->time_ns > G.suspended_ns ? (double)(e->time_ns - G.suspended_ns) : 0;
+    const struct pause pause = pause_until(e->time_ns), none = {0};
     for (unsigned i = 0; i < G.count; i++)
-        write_collection(&G.now[i], &G.trigger, 1, i + 1 == G.count ? pause : 0, sink);
-    if (G.count == 0 && pause > 0 && G.background.known)
+        write_collection(&G.now[i], &G.trigger, 1, i + 1 == G.count ? pause : none, sink);
+    if (G.count == 0 && pause.ns > 0 && G.background.known)
         write_collection(&G.background, &G.background_trigger, 0, pause, sink);
     if (G.count)
         G.trigger.known = false;
     G.count = 0;
-    G.suspended_ns = 0;
+    G.suspend_ns = G.suspended_ns = 0;
 }
 
 void clp_event_gc_take(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
@@ -199,8 +237,12 @@ void clp_event_gc_take(struct clp_event *e, uint64_t pass, const struct clp_even
         keep(&G.trigger, clp_event_member_make(e, pass, sink));
         break;
     case CLP_EVENT_GC_SUSPEND:
-        if (!G.suspended_ns && (e->number == SUSPEND_FOR_GC || e->number == SUSPEND_FOR_GC_PREP))
-            G.suspended_ns = e->time_ns;
+        if (!G.suspend_ns && (e->number == SUSPEND_FOR_GC || e->number == SUSPEND_FOR_GC_PREP))
+            G.suspend_ns = e->time_ns;
+        break;
+    case CLP_EVENT_GC_SUSPENDED:
+        if (!G.suspended_ns)
+            G.suspended_ns = G.suspend_ns ? e->time_ns : 0;
         break;
     case CLP_EVENT_GC_START:
         begin(e);
@@ -211,7 +253,7 @@ void clp_event_gc_take(struct clp_event *e, uint64_t pass, const struct clp_even
             G.background.known = false;
         break;
     default:
-        restarted(e, sink);
+        restart(e, sink);
     }
 }
 
@@ -219,5 +261,6 @@ void clp_event_gc_totals(struct clp_event_totals *ret)
 {
     memcpy(ret->collections, G.totals.collections, sizeof(ret->collections));
     ret->gc_pause_ns = G.totals.gc_pause_ns;
+    ret->gc_suspension_ns = G.totals.gc_suspension_ns;
     ret->gc_pauses = G.totals.gc_pauses;
 }

@@ -22,7 +22,7 @@
 #include <sys/prctl.h>
 
 #define STACK_BYTES (1u << 20)
-#define STARTER_STACK_BYTES (64u << 10)
+#define STARTER_STACK_BYTES (256u << 10) /* thread-local storage of all modules is in it */
 
 /* Keywords and levels of Microsoft-Windows-DotNETRuntime (dotnet/runtime, ClrEtwAll.man). */
 #define KEYWORD_GC 0x1ull
@@ -202,6 +202,17 @@ void clp_events_want(struct clr_info *info, uint32_t kinds, uint16_t runtime_maj
     atomic_store(&S.next, next);
     atomic_store(&S.busy, true);
     wake_starter();
+}
+
+bool clp_events_missing(uint32_t kinds)
+{
+    return (sessions_for(kinds) & ~atomic_load(&S.running)) != 0;
+}
+
+bool clp_events_ready(uint32_t kinds)
+{
+    uint32_t missing = sessions_for(kinds) & ~atomic_load(&S.running);
+    return !missing || !S.has_starter || (!atomic_load(&S.busy) && !(missing & ~S.tried));
 }
 
 bool clp_events_settled(void)

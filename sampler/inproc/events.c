@@ -58,7 +58,8 @@ static uint32_t kind_of(uint32_t id)
         return CLP_SAMPLE_LOCK;
     case 1:
     case 2:
-    case 3:
+    case 7:
+    case 8:
     case 9:
     case 35:
         return CLP_SAMPLE_GC;

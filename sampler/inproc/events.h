@@ -24,9 +24,10 @@ enum clp_event_type {
     CLP_EVENT_LOCK,
     CLP_EVENT_GC_TRIGGER,
     CLP_EVENT_GC_SUSPEND, /* number: reason */
-    CLP_EVENT_GC_START,   /* number: count | generation << 32; number2: reason | type << 32 */
-    CLP_EVENT_GC_END,     /* number: count */
-    CLP_EVENT_GC_RESTARTED,
+    CLP_EVENT_GC_SUSPENDED,
+    CLP_EVENT_GC_START, /* number: count | generation << 32; number2: reason | type << 32 */
+    CLP_EVENT_GC_END,   /* number: count */
+    CLP_EVENT_GC_RESTART,
 };
 
 /* Where an allocation lies: number2 of its entry. */
@@ -58,7 +59,7 @@ void clp_event_alloc_tick(const struct clp_event_here *h);      /* 10 */
 void clp_event_alloc_sampled(const struct clp_event_here *h);   /* 303 */
 void clp_event_lock_start(const struct clp_event_here *h);      /* 81 */
 void clp_event_lock_stop(const struct clp_event_here *h);       /* 91 */
-void clp_event_gc(const struct clp_event_here *h, uint32_t id); /* 1, 2, 3, 9, 35 */
+void clp_event_gc(const struct clp_event_here *h, uint32_t id); /* 1, 2, 7, 8, 9, 35 */
 
 struct clp_event_words {
     const uint8_t *utf16;
@@ -94,6 +95,10 @@ void clp_events_begin(void);
 /* Starts and stops sessions for exactly these kinds (bits 1 << enum clp_sample_kind); may take some
  * rounds. `info` may be NULL when nothing is to be started. */
 void clp_events_want(struct clr_info *info, uint32_t kinds, uint16_t runtime_major);
+/* Are events of some of these kinds not delivered? */
+bool clp_events_missing(uint32_t kinds);
+/* All that can be delivered of these kinds is. After clp_events_want. */
+bool clp_events_ready(uint32_t kinds);
 /* Nothing is under way, and nothing runs that is not wanted. */
 bool clp_events_settled(void);
 uint32_t clp_events_running(void); /* kinds whose events come */
@@ -123,7 +128,7 @@ struct clp_event_totals {
     uint64_t exceptions, exceptions_rethrown;
     uint64_t alloc_objects, alloc_bytes;
     uint64_t contentions, contention_ns;
-    uint64_t collections[3], gc_pauses, gc_pause_ns;
+    uint64_t collections[3], gc_pauses, gc_pause_ns, gc_suspension_ns;
     uint64_t lost; /* kept events whose stack found the event ring full */
 };
 void clp_events_totals(struct clp_event_totals *ret);

@@ -193,7 +193,12 @@ class TestCollections(EventCase):
         profile, truth = recorded.profile, recorded.truth
         generations = sums(profile, "gc_collections", lambda s: s.labels["gc_generation"])
         self.assertEqual([generations.get(str(g), 0) for g in range(3)], truth["collections"])
-        self.assert_near(profile.total("gc_pause"), truth["pause_ns"], 0.05, "pauses")
+        self.assert_near(profile.total("gc_pause"), truth["pause_ns"], 0.02, "pauses")
+        stopping = profile.total("gc_pause", where=lambda s: s.stack[0] == "[threads being stopped]")
+        self.assertEqual(profile.total("gc_pause"), comment(profile, "gc_pause"))
+        self.assertEqual(stopping, comment(profile, "gc_suspension"))
+        self.assertGreater(stopping, 0)
+        self.assertLess(stopping, profile.total("gc_pause"))
         # The collector may do more than it was asked for, so not each is of that generation.
         induced = sums(profile, "gc_collections",
                        lambda s: leaf_of_mode(s) if s.labels.get("gc_reason") == "induced" else None)

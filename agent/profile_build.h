@@ -18,6 +18,8 @@
 #include "wire/reader.h"
 #include "wire/wire.h"
 
+#include <stdbool.h>
+
 /* Ceilings of one target; beyond them definitions are refused and counted. */
 #define CLP_BUILD_DEFINITIONS_BYTES (16u << 20)
 #define CLP_BUILD_THREADS_MAX 16384u
@@ -30,9 +32,10 @@ struct clp_build_config {
     int32_t pid;              /* as the agent sees it */
     int32_t ns_pid;           /* as the target does */
     const char *main_binary;  /* path of its executable, or NULL */
+    uint32_t types;           /* bits 1 << enum clp_profile_type; 0: CPU time */
+    bool ticks;               /* the runtime tells of allocations by ticks, not at random */
     uint64_t cpu_interval_ns; /* the period that profiles state */
     enum clp_span_mode spans;
-    uint32_t types;      /* bit (1 << enum clp_profile_type); 0: CPU alone */
     bool leave_out_idle; /* waits of idle threads are counted, and not shown */
     bool names_later;    /* the caller calls clp_build_name */
 };
@@ -61,6 +64,10 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
  * known by now. Before the next clp_build_finish. */
 uint32_t clp_build_open_roots(const struct clp_build *b);
 void clp_build_name(struct clp_build *b, struct clp_profile *p);
+
+/* Requests that ended in the window of the last clp_build_finish, by endpoint; the busiest first.
+ * Valid until the next one. */
+const struct clp_upload_number *clp_build_requests(const struct clp_build *b, size_t *ret_count);
 
 /* Room from the next window on: a part of what one target may have alone, as many targets share the
  * agent's memory. `share` is at least 1. */

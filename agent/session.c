@@ -39,6 +39,7 @@ struct clp_session {
     struct clp_place place;
     struct clp_attach_data attach;
     struct clp_hook hook;
+    int64_t sweep_before_s; /* when we came, wall time; 0: nothing to sweep */
     struct clp_ipc_request request;
     struct clp_ipc_call call;
     bool asked;     /* the call is open */
@@ -50,6 +51,7 @@ struct clp_session {
     uint64_t hello_until_ns;
     uint64_t exit_until_ns; /* the socket has closed: does the process end as well? */
     char library_version[64];
+    uint64_t refused_calls; /* enum of CLP_HELLO_NO_...; foreign */
 
     void *memory;
     size_t memory_bytes;
@@ -294,6 +296,8 @@ static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
     if (!*found.info.runtime_version)
         snprintf(s->target.info.runtime_version, sizeof(s->target.info.runtime_version), "%u.%u.%u",
                  hello->runtime_major, hello->runtime_minor, hello->runtime_patch);
+    if (!found.info.major)
+        s->target.info.major = hello->runtime_major;
     return 0;
 }
 
@@ -310,8 +314,10 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
              s->target.pid);
     else if (s->announced && adopt_peer(s, hello) < 0)
         send_away(s, "it has gone, or is a child of the command");
-    else
+    else {
+        s->refused_calls = hello->flags;
         welcome(s);
+    }
 }
 
 static void take_refusal(struct clp_session *s, const struct clp_msg_refused *m)
@@ -419,6 +425,10 @@ static void step_hook(struct clp_session *s, uint64_t now_ns)
     }
     bool was_off = s->hook.state == CLP_HOOK_OFF;
     clp_hook_step(&s->hook, now_ns, runs);
+    if (s->hook.state == CLP_HOOK_RUNS && s->sweep_before_s) {
+        clp_hook_sweep(&s->target, s->sweep_before_s);
+        s->sweep_before_s = 0;
+    }
     if (s->hook.state == CLP_HOOK_OFF && !was_off)
         clp_log_debug("process %d: no spans: %s", s->target.pid, s->hook.reason);
 }
@@ -597,6 +607,7 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
     if (!s)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
     int r = take_target(s, target, fault);
+    s->sweep_before_s = (int64_t)(clp_clock_realtime_ns() / CLP_NSEC_PER_SEC);
     if (r == 0)
         r = begin_attach(s, 0, fault);
     if (r < 0) {
@@ -737,6 +748,18 @@ void clp_session_leave_seq(struct clp_session *s, uint64_t next)
     struct clp_wire_header *h = s->memory;
     if (h)
         atomic_store_explicit(&h->next_seq, next, memory_order_relaxed);
+}
+
+void clp_session_limits(const struct clp_session *s, char *buf, size_t cap)
+{
+    bool timers = s->refused_calls & CLP_HELLO_NO_TIMERS;
+    bool readv = s->refused_calls & CLP_HELLO_NO_VM_READV;
+    *buf = '\0';
+    if (timers || readv)
+        snprintf(buf, cap, "its seccomp filter refuses %s%s%s; allow the library that",
+                 timers ? "timers on CPU clocks (timer_create): CPU time comes without stacks" : "",
+                 timers && readv ? "; and " : "",
+                 readv ? "process_vm_readv: reading memory takes longer" : "");
 }
 
 const char *clp_session_library_version(const struct clp_session *s)

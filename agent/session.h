@@ -100,6 +100,8 @@ int clp_session_set(struct clp_session *s, const struct clp_settings *settings) 
 /* Whether the target's spans are followed; else *ret_reason says why not, "" while that is being
  * arranged. */
 bool clp_session_has_spans(const struct clp_session *s, const char **ret_reason);
+/* What the library may not do in this target, and what that costs, in words; "" for nothing. */
+void clp_session_limits(const struct clp_session *s, char *buf, size_t cap);
 const char *clp_session_library_version(const struct clp_session *s); /* "" before HELLO */
 /* The target's root for reading its images; the session's. */
 int clp_session_root_fd(const struct clp_session *s);

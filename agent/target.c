@@ -104,6 +104,7 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
     t->types = t->config.types;
     if (!marked)
         (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
+    w.requests = clp_build_requests(t->build, &w.request_count);
     t->held = w;
     if (last || !t->config.names_later || clp_build_open_roots(t->build) == 0)
         give_held(t);
@@ -146,6 +147,7 @@ static int make_builder(struct clp_target *t)
         .pid = process->pid,
         .ns_pid = process->ns_pid,
         .main_binary = n > 0 ? exe : NULL,
+        .ticks = process->info.major < 10,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
         .spans = t->config.spans,
         .types = t->config.types,

@@ -21,6 +21,16 @@
 #define GONE_BODY 777u /* has no definition any more */
 #define NATIVE_IMAGE 5000u
 
+const struct clp_thread *clp_threads_process(void)
+{
+    static const struct clp_thread process = {.thread_id = 1,
+                                              .slot = UINT32_MAX,
+                                              .tid = 4711,
+                                              .kind = CLP_THREAD_PROCESS,
+                                              .name_version = 1};
+    return &process;
+}
+
 /* ---- what the library knows: body n belongs to method n + 1000 in image 1 + n % 3 ---- */
 
 int clp_bodies_body_record(uint32_t body_id, struct clp_rec_body *ret)
@@ -546,8 +556,8 @@ static void an_endpoint_comes_before_its_root(void **state)
 {
     struct fixture *f = *state;
     struct clp_span forgotten = {.trace_low = 2, .span_id = 3, .endpoint = 60};
-    clp_feed_root(&f->feed, 4, 8);
-    clp_feed_root(&f->feed, 6, 60); /* nobody knows that name any more */
+    assert_true(clp_feed_root(&f->feed, 4, 8, 0));
+    assert_true(clp_feed_root(&f->feed, 6, 60, 0)); /* nobody knows that name any more */
     sample_in_span(f, 0, &forgotten);
     read_all(f);
     assert_int_equal(f->of_type[CLP_REC_ROOT], 1);

@@ -23,8 +23,8 @@ struct walker {
 
 enum next { NEXT, ROOT, LOST };
 
-/* The runtime's hijack stub of this processor is not looked for yet: a hijacked return address leads
- * to no call, so such a walk ends, and says so. */
+/* The runtime's hijack stub of this processor is not looked for yet: a hijacked return address
+ * leads to no call, so such a walk ends, and says so. */
 unsigned clp_hijack_pushes(unsigned before, uint64_t offset, const struct clp_place *cfa)
 {
     (void)before;

@@ -460,6 +460,15 @@ static size_t text_labels(const struct clp_type_info *info, const struct clp_rea
     return n;
 }
 
+static void number_text(const struct clp_type_info *info, uint64_t number, char *ret, size_t cap)
+{
+    const char *word = number < CLP_TYPE_NUMBER_WORDS_MAX ? info->number_words[number] : NULL;
+    if (word)
+        snprintf(ret, cap, "%s", word);
+    else
+        snprintf(ret, cap, "%llu", (unsigned long long)number);
+}
+
 static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t,
                              const struct clp_type_info *info, const struct clp_reader_record *r)
 {
@@ -471,7 +480,7 @@ static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t
     size_t n = thread_labels(t, labels);
     n += text_labels(info, r, classes, labels + n);
     if (info->number && info->number_as_text) {
-        snprintf(number, sizeof(number), "%llu", (unsigned long long)n64);
+        number_text(info, n64, number, sizeof(number));
         labels[n++] = (struct clp_profile_label){.key = info->number, .str = number};
     } else if (info->number && n64 && n64 <= INT64_MAX) {
         labels[n++] = (struct clp_profile_label){.key = info->number, .num = (int64_t)n64};

@@ -8,6 +8,7 @@
 #include "wire/wire.h"
 
 #define CLP_TYPE_VALUES_MAX 2u
+#define CLP_TYPE_NUMBER_WORDS_MAX 5u
 
 struct clp_type_info {
     enum clp_sample_kind kind;
@@ -17,6 +18,8 @@ struct clp_type_info {
     bool text_is_class[CLP_EVENT_TEXTS]; /* a type's name, shown as people write it */
     const char *number;                  /* label of an event's number, where it is not 0 */
     bool number_as_text;                 /* ... and where it is */
+    /* Words instead of the first of them, NULL ends them. */
+    const char *number_words[CLP_TYPE_NUMBER_WORDS_MAX + 1];
 };
 
 /* Never NULL for a type. Static storage. */

@@ -5,6 +5,7 @@
 #include "sampler/inproc/capture.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
+#include "sampler/inproc/event_live.h"
 #include "sampler/inproc/events.h"
 #include "sampler/inproc/feed.h"
 #include "sampler/inproc/hooks.h"
@@ -254,8 +255,8 @@ static uint64_t account_all(void)
         drain();
         clp_threads_flush(clp_clock_monotonic_ns());
         clp_wall_flush(E.pass);
-        clp_events_settle(clp_clock_monotonic_ns(), E.pass, true, &events_sink);
         tell_requests(clp_clock_monotonic_ns());
+        clp_events_settle(clp_clock_monotonic_ns(), E.pass, true, &events_sink);
     }
     return clp_clock_monotonic_ns();
 }
@@ -387,19 +388,25 @@ static void open_feed(struct clp_link *l)
 static void tend_sessions(void)
 {
     uint32_t kinds = E.sampling ? E.settings.sample_kinds : 0;
+    clp_event_live_want(kinds & 1u << CLP_SAMPLE_LIVE);
+    if (!E.sampling && clp_events_running() == 0)
+        clp_events_discard();
     clp_events_want(clp_runtime_info(), kinds & CLP_SAMPLE_KINDS_EVENT, E.runtime.major);
 }
 
-/* A detach with a session open would leave it to nobody. */
+/* A detach with a session open or a handle left would leave it to nobody. */
 static void detach_when_settled(void)
 {
     if (!E.detach_wanted || !clp_events_settled())
         return;
-    if (clp_events_running() == 0) {
+    if (clp_events_running() != 0) {
+        tend_sessions();
+        return;
+    }
+    tend_sessions();
+    if (clp_event_live_settled()) {
         E.detach_wanted = false;
         E.runtime.request_detach();
-    } else {
-        tend_sessions();
     }
 }
 
@@ -474,6 +481,20 @@ static void write_marks(void)
     }
 }
 
+static void event_to_one(void *user, const struct clp_feed_event *e)
+{
+    struct clp_link *l = user;
+    clp_feed_event(&l->feed, e);
+}
+
+/* What lives is a state: it belongs to the window that ends, of the reader whose window it is. */
+static void tell_live(struct clp_link *l, uint64_t now_ns)
+{
+    const struct clp_events_sink sink = {.user = l, .event = event_to_one};
+    if (listens(l, CLP_SAMPLE_LIVE))
+        clp_event_live_write(now_ns, &sink);
+}
+
 static void answer_flushes(void)
 {
     bool asked = false;
@@ -487,6 +508,7 @@ static void answer_flushes(void)
         struct clp_link *l = clp_links_at(i);
         if (l->state != CLP_LINK_ACTIVE || !l->flush_id)
             continue;
+        tell_live(l, now);
         l->mark_due = true;
         l->mark_id = l->flush_id;
         l->mark_time_ns = now;
@@ -539,6 +561,7 @@ static void sample_round(uint64_t now_ns)
     if (now_ns >= E.scan_due_ns)
         scan();
     E.wall_wait_ns = clp_wall_round(now_ns, E.pass);
+    clp_event_live_round(now_ns);
     if (clp_events_due(now_ns))
         clp_events_settle(now_ns, E.pass, false, &events_sink);
     if (clp_budget_due(&E.budget, now_ns) &&
@@ -601,7 +624,9 @@ uint64_t clp_engine_round(void)
     detach_when_settled();
     tend_sessions();
     if (!clp_links_any())
-        return E.detach_wanted || !clp_events_settled() ? ROUND_NS : CLP_ENGINE_IDLE;
+        return E.detach_wanted || !clp_events_settled() || !clp_event_live_settled()
+                   ? ROUND_NS
+                   : CLP_ENGINE_IDLE;
     return in_a_hurry() ? HURRY_NS : CLP_MIN(E.wait_ns, E.wall_wait_ns);
 }
 
@@ -623,6 +648,7 @@ void clp_engine_last_words(uint64_t deadline_ns)
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
         struct clp_link *l = clp_links_at(i);
         if (l->state == CLP_LINK_ACTIVE) {
+            tell_live(l, now);
             l->mark_due = true;
             l->mark_id = 0;
             l->mark_time_ns = now;

@@ -4,6 +4,7 @@
  * all are right, how they are split over classes is an estimate without a known error.
  *
  * The object is not initialised yet: nothing of it is read. */
+#include "sampler/inproc/event_live.h"
 #include "sampler/inproc/event_sized.h"
 
 #include <string.h>
@@ -19,6 +20,7 @@ static _Atomic uint32_t large_bytes = LARGE_BYTES;
 struct allocation {
     const uint8_t *name;
     size_t name_units;
+    uint64_t address;
     enum clp_event_heap heap;
     double objects, bytes;
 };
@@ -80,6 +82,7 @@ static uint64_t class_of(const struct allocation *a)
     return hash;
 }
 
+/* The loop destroys the handle of an entry; without an entry there is none. */
 static void offer(const struct clp_event_here *h, const struct allocation *a)
 {
     const struct clp_event_words texts[CLP_EVENT_TEXTS] = {{a->name, a->name_units}};
@@ -97,6 +100,8 @@ static void offer(const struct clp_event_here *h, const struct allocation *a)
     e->value = a->objects / m.chance;
     e->value2 = a->bytes / m.chance;
     e->number2 = a->heap;
+    e->number = clp_event_live_hold(a->address);
+    e->chance = (float)m.chance;
     clp_event_commit(e);
 }
 
@@ -106,7 +111,9 @@ void clp_event_alloc_sampled(const struct clp_event_here *h)
     struct allocation a;
     if (!find_name(h, 14, 24, &a))
         return;
-    double size = (double)u64_at(h->data + 14 + 2 * (a.name_units + 1) + 8);
+    const uint8_t *rest = h->data + 14 + 2 * (a.name_units + 1);
+    double size = (double)u64_at(rest + 8);
+    a.address = u64_at(rest);
     if (size < OBJECT_BYTES_MIN)
         return;
     a.heap = heap_of(u32_at(h->data), size);
@@ -122,7 +129,9 @@ void clp_event_alloc_tick(const struct clp_event_here *h)
     struct allocation a;
     if (!find_name(h, 26, 20, &a))
         return;
-    double size = (double)u64_at(h->data + 26 + 2 * (a.name_units + 1) + 12);
+    const uint8_t *rest = h->data + 26 + 2 * (a.name_units + 1);
+    double size = (double)u64_at(rest + 12);
+    a.address = u64_at(rest + 4);
     a.heap = heap_of(u32_at(h->data + 4), size);
     a.bytes = (double)u64_at(h->data + 10);
     a.objects = a.bytes / CLP_MAX(size, (double)OBJECT_BYTES_MIN);

@@ -7,6 +7,7 @@
  * Events come one after the other: all of them are raised by whoever holds the collector's lock. */
 #include "sampler/inproc/event_gc.h"
 
+#include "sampler/inproc/event_live.h"
 #include "sampler/unwind/walk.h"
 
 #include <string.h>
@@ -185,6 +186,8 @@ static void write_collection(const struct collection *c, const struct trigger *t
 static void begin(const struct clp_event *e)
 {
     uint32_t number = (uint32_t)e->number;
+    clp_event_live_gc_begins(number, (uint32_t)(e->number >> 32),
+                             (uint32_t)(e->number2 >> 32) == TYPE_BACKGROUND);
     if (number == G.last_number || G.count == CLP_ARRAY_LEN(G.now))
         return;
     struct collection *c = &G.now[G.count++];
@@ -245,6 +248,7 @@ void clp_event_gc_take(struct clp_event *e, uint64_t pass, const struct clp_even
         begin(e);
         break;
     case CLP_EVENT_GC_END:
+        clp_event_live_gc_ends((uint32_t)e->number);
         if (G.background.known && (uint32_t)e->number == G.background.number)
             G.background.known = false;
         break;

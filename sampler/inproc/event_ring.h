@@ -27,7 +27,7 @@ struct clp_event {
     uint64_t number, number2;
     uint32_t stratum, epoch; /* whose member it is */
     uint16_t text_len[2];    /* units */
-    uint32_t reserved;
+    float chance;            /* of being kept, where the taker wants to know */
 };
 
 /* Maps the ring; idempotent. 0 or -ENOMEM. Loop thread. */

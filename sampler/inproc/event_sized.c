@@ -22,18 +22,19 @@ bool clp_event_sized_is_early(const struct clp_event_sized *s, const struct clp_
 }
 
 /* One that was so late that others stand for it already is lost. */
-void clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e, uint64_t pass,
-                          const struct clp_events_sink *sink)
+struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e,
+                                              uint64_t pass, const struct clp_events_sink *sink)
 {
     struct clp_event_member *m = NULL;
     if (e->epoch == s->epoch && e->stratum < CLP_EVENT_STRATA)
         m = clp_event_member_make(e, pass, sink);
     if (!m) {
         atomic_fetch_add(&s->lost, 1);
-        return;
+        return NULL;
     }
     m->next = s->members;
     s->members = m;
+    return m;
 }
 
 void clp_event_sized_turn(struct clp_event_sized *s)
@@ -43,11 +44,15 @@ void clp_event_sized_turn(struct clp_event_sized *s)
 
 static void add_up(struct clp_event_sized *s)
 {
+    uint64_t members = 0, lost = atomic_load(&s->lost);
     for (const struct clp_event_member *m = s->members; m; m = m->next) {
         struct clp_event_stratum *of = &s->of[m->stratum];
         *(m->certain ? &of->certain_count : &of->count) += m->value;
         *(m->certain ? &of->certain_sum : &of->sum) += m->value2;
+        members++;
     }
+    s->each = members ? 1 + (double)(lost - s->lost_before) / (double)members : 1;
+    s->lost_before = lost;
 }
 
 /* A rest that is smaller than what rounding makes of it is none. */

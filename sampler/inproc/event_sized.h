@@ -25,6 +25,8 @@ struct clp_event_sized {
     struct clp_event_member *members;
     uint32_t epoch;                        /* of the members */
     double accounted_count, accounted_sum; /* written so far */
+    uint64_t lost_before;                  /* this epoch */
+    double each; /* of the last epoch: how many kept ones each member that found room stands for */
 };
 
 /* Idempotent. */
@@ -42,9 +44,9 @@ static inline void clp_event_sized_mark(struct clp_event *e, const struct clp_th
 }
 /* Does it belong to an epoch that is not the members' one yet? */
 bool clp_event_sized_is_early(const struct clp_event_sized *s, const struct clp_event *e);
-/* `e` carries its values already divided by its chance. */
-void clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e, uint64_t pass,
-                          const struct clp_events_sink *sink);
+/* `e` carries its values already divided by its chance. NULL when there was no room. */
+struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e,
+                                              uint64_t pass, const struct clp_events_sink *sink);
 /* New events belong to the next epoch; those of this one are taken next, then it is settled. */
 void clp_event_sized_turn(struct clp_event_sized *s);
 /* Writes the members, scaled to the exact totals of the epoch, whose length was `share` of the

@@ -4,6 +4,7 @@
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/event_exception.h"
 #include "sampler/inproc/event_gc.h"
+#include "sampler/inproc/event_live.h"
 #include "sampler/inproc/event_path.h"
 #include "sampler/inproc/event_sized.h"
 #include "sampler/inproc/images.h"
@@ -198,6 +199,14 @@ struct clp_event *clp_event_take(const struct clp_event_here *h, enum clp_event_
 
 /* ---- loop ---- */
 
+/* The handle is no number for anybody else. */
+static void take_alloc(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
+{
+    uint64_t handle = e->number;
+    e->number = 0;
+    clp_event_live_take(handle, e, clp_event_sized_take(&clp_event_allocs, e, pass, sink));
+}
+
 static void take_one(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
 {
     switch (e->type) {
@@ -205,10 +214,10 @@ static void take_one(struct clp_event *e, uint64_t pass, const struct clp_events
         clp_event_exception_take(e, pass, sink);
         break;
     case CLP_EVENT_ALLOC:
-        clp_event_sized_take(&clp_event_allocs, e, pass, sink);
+        take_alloc(e, pass, sink);
         break;
     case CLP_EVENT_LOCK:
-        clp_event_sized_take(&clp_event_locks, e, pass, sink);
+        (void)clp_event_sized_take(&clp_event_locks, e, pass, sink);
         break;
     default:
         clp_event_gc_take(e, pass, sink);
@@ -234,6 +243,16 @@ void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
     }
 }
 
+void clp_events_discard(void)
+{
+    struct clp_event *e;
+    while ((e = clp_event_peek())) {
+        if (e->type == CLP_EVENT_ALLOC)
+            clp_event_live_take(e->number, e, NULL);
+        clp_event_release(e);
+    }
+}
+
 bool clp_events_due(uint64_t now_ns)
 {
     return now_ns >= epoch_begin_ns + EPOCH_NS || clp_event_members_crowded();
@@ -249,6 +268,7 @@ static void end_epoch(uint64_t now_ns, uint64_t pass, bool flush,
     clp_events_drain(pass, sink);
     clp_event_exception_settle(now_ns, flush, sink);
     clp_event_sized_settle(&clp_event_allocs, now_ns, share, flush, sink);
+    clp_event_live_epoch(clp_event_allocs.each);
     clp_event_sized_settle(&clp_event_locks, now_ns, share, flush, sink);
     if (flush && clp_events_running() & 1u << CLP_SAMPLE_LOCK)
         clp_event_locks_open(now_ns, pass, sink);
@@ -289,5 +309,5 @@ void clp_events_totals(struct clp_event_totals *ret)
 
 size_t clp_events_bytes(void)
 {
-    return clp_event_ring_bytes() + clp_event_members_bytes();
+    return clp_event_ring_bytes() + clp_event_members_bytes() + clp_event_live_bytes();
 }

@@ -114,6 +114,8 @@ struct clp_events_sink {
 };
 /* Takes what the callbacks have left. `pass` as of clp_collect_walk. */
 void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink);
+/* Throws away what the callbacks have left. No session runs. */
+void clp_events_discard(void);
 /* Ends the epoch: all that happened before this call has been written, waits that are still open
  * included when `flush`. Drain first. */
 void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,

@@ -16,6 +16,7 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/events.c ${CLP_LOOP_DIR}/event_session.c ${CLP_LOOP_DIR}/event_ring.c
   ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c
   ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
+  ${CLP_LOOP_DIR}/event_live.c ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c
   ${CLP_LOOP_DIR}/event_lock.c ${CLP_LOOP_DIR}/event_gc.c ${CLP_LOOP_DIR}/estimator.c)
 target_compile_definitions(clp_loop_under_test PRIVATE _GNU_SOURCE)
 target_compile_options(clp_loop_under_test PRIVATE ${CLP_WARNINGS})
@@ -49,3 +50,8 @@ clp_unit_test(test-event-path SOURCES ${CLP_LOOP_TEST_DIR}/test-event-path.c
 clp_unit_test(test-event-ring SOURCES ${CLP_LOOP_TEST_DIR}/test-event-ring.c
   ${CLP_LOOP_DIR}/event_ring.c USES clp_core)
 target_link_libraries(test-event-ring PRIVATE Threads::Threads)
+clp_unit_test(test-live-table SOURCES ${CLP_LOOP_TEST_DIR}/test-live-table.c
+  ${CLP_LOOP_DIR}/live_table.c)
+target_link_libraries(test-live-table PRIVATE m)
+clp_unit_test(test-live-traces SOURCES ${CLP_LOOP_TEST_DIR}/test-live-traces.c
+  ${CLP_LOOP_DIR}/live_traces.c USES clp_core)

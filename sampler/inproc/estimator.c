@@ -39,7 +39,7 @@ static double halved(double p, unsigned times)
     return times < 63 ? p / (double)(1ull << times) : 0;
 }
 
-/* Of the i-th member of its stratum. */
+/* Of the i-th member of its stratum. The first is not halved: no other can stand for it yet. */
 static double chance(const struct clp_threshold *t, uint64_t i, uint64_t size, unsigned halvings)
 {
     double tau = (double)atomic_load_explicit(&t->tau, memory_order_relaxed);
@@ -47,7 +47,9 @@ static double chance(const struct clp_threshold *t, uint64_t i, uint64_t size, u
     double first = (double)atomic_load_explicit(&t->first, memory_order_relaxed) / ONE;
     uint32_t tighter = atomic_load_explicit(&t->tighter, memory_order_relaxed);
     double p = CLP_MAX((double)size / tau + floor, first / (double)i);
-    return CLP_MIN(halved(p, tighter + halvings), 1.0);
+    p = i == 1 ? CLP_MAX(CLP_MIN(first, 1.0), halved(p, tighter + halvings))
+               : halved(p, tighter + halvings);
+    return CLP_MIN(p, 1.0);
 }
 
 /* A burst after a quiet epoch: beyond one and a half times the target, each further quarter of it

@@ -10,6 +10,7 @@ namespace ClpTarget;
 
 // Exceptions of four types from six places, and one of a fifth type.
 //   --rate N     throws a second in all (0: as many as possible); --threads N
+//   --busy N     between throws a fixed amount of other work, so that each busy thread makes N a second
 //   --messages long   10 MB, all different, with lone surrogates and NULs
 internal sealed class ExceptionsMode : Mode
 {
@@ -18,6 +19,8 @@ internal sealed class ExceptionsMode : Mode
     private readonly double rate;
     private readonly int threads, mask;
     private readonly bool longMessages;
+    private readonly double busyRate;
+    private long filling;
     private long[][] counts = Array.Empty<long[]>();
     private long rethrown;
 
@@ -27,10 +30,12 @@ internal sealed class ExceptionsMode : Mode
         threads = options.Count("threads", 1);
         mask = options.Count("sites", (1 << Sites) - 1);
         longMessages = options.Text("messages", "") == "long";
+        busyRate = options.Number("busy", 0);
     }
 
     public override void Prepare()
     {
+        filling = busyRate > 0 ? Filler.For(1 / busyRate, () => ViaB(0)) : 0;
         for (int i = 0; i < threads; i++)
             crew.Add($"thrower-{i}", Work);
     }
@@ -58,7 +63,9 @@ internal sealed class ExceptionsMode : Mode
                 Rare();
                 mine[Sites]++;
             }
-            if (perThread > 0)
+            if (filling > 0)
+                Filler.Burn(filling);
+            else if (perThread > 0)
                 Pace(start, n, perThread);
         }
     }
@@ -196,12 +203,55 @@ internal sealed class GetterThrows : Exception
     }
 }
 
+// A fixed amount of work beside what is measured.
+internal static class Filler
+{
+    private static long sink;
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    public static void Burn(long steps)
+    {
+        ulong x = 0x9e3779b97f4a7c15;
+        for (long i = 0; i < steps; i++)
+            x = x * 6364136223846793005 + 1442695040888963407;
+        sink = (long)x;
+    }
+
+    // Steps that fill a round of `seconds` in which `work` is done once.
+    public static long For(double seconds, Action work)
+    {
+        for (int i = 0; i < 300; i++)
+        {
+            Burn(100_000);
+            work();
+        }
+        Thread.Sleep(300); // code is made better meanwhile
+        double step = Least(() => Burn(1_000_000)) / 1_000_000;
+        return (long)Math.Max(1, (seconds - Least(work)) / step);
+    }
+
+    private static double Least(Action work)
+    {
+        double least = double.MaxValue;
+        for (int i = 0; i < 200; i++)
+        {
+            ulong from = Native.Now(Native.ClockMonotonic);
+            work();
+            least = Math.Min(least, (Native.Now(Native.ClockMonotonic) - from) / 1e9);
+        }
+        return least;
+    }
+}
+
 // Objects of three classes: --small, --middle, --big of each a round, --rounds; --alternate 1: mixed.
+//   --busy MB    with --alternate: a fixed amount of other work between, for so many megabytes a second
 internal sealed class AllocationsMode : Mode
 {
     private readonly Crew crew = new();
     private readonly int small, middle, big, rounds;
     private readonly bool alternate;
+    private readonly double busyMegabytes;
+    private long filling;
     private static object? sink;
 
     public AllocationsMode(Options options)
@@ -211,9 +261,15 @@ internal sealed class AllocationsMode : Mode
         big = options.Count("big", 2_000);
         rounds = options.Count("rounds", 1);
         alternate = options.Count("alternate", 0) != 0;
+        busyMegabytes = options.Number("busy", 0);
     }
 
-    public override void Prepare() => crew.Add("allocator", Work);
+    public override void Prepare()
+    {
+        double bytes = BigBytes + middle / big * 1024.0 + small / big * 32.0;
+        filling = busyMegabytes > 0 ? Filler.For(bytes / busyMegabytes / 1e6, AlternateOnce) : 0;
+        crew.Add("allocator", Work);
+    }
 
     private void Work(Worker w)
     {
@@ -241,15 +297,24 @@ internal sealed class AllocationsMode : Mode
     {
         for (int i = 0; i < big; i++)
         {
-            MakeBig();
-            for (int k = 0; k < middle / big; k++)
-            {
-                MakeMiddle();
-                for (int n = 0; n < small / middle; n++)
-                    MakeSmall();
-            }
+            AlternateOnce();
+            if (filling > 0)
+                Filler.Burn(filling);
         }
     }
+
+    private void AlternateOnce()
+    {
+        MakeBig();
+        for (int k = 0; k < middle / big; k++)
+        {
+            MakeMiddle();
+            for (int n = 0; n < small / middle; n++)
+                MakeSmall();
+        }
+    }
+
+    private const int BigBytes = 32 + 8 + 500 * 51 * 4;
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static void MakeSmall() => sink = new Small();
@@ -274,7 +339,7 @@ internal sealed class AllocationsMode : Mode
         // The runtime writes a nested type without what it is nested in.
         Class(json, "Small", (long)small * rounds, 32);
         Class(json, "System.Byte[]", (long)middle * rounds, 1024);
-        Class(json, "System.Int32[,]", (long)big * rounds, 32 + 8 + 500 * 51 * 4);
+        Class(json, "System.Int32[,]", (long)big * rounds, BigBytes);
         json.WriteEndObject();
         crew.Describe(json);
     }

@@ -72,7 +72,8 @@ static void wrong_use_in_words(void **state)
         {"record -p 99999999999", "is no process id"},
         {"record -d 0", "is no duration"},
         {"record -d nan", "is no duration"},
-        {"record --types walls", "'walls' cannot be recorded; this version records: cpu, wall"},
+        {"record --types walls", "'walls' cannot be recorded; this version records: cpu, wall, "
+                                 "exceptions, allocations, locks, gc"},
         {"record --split=1", "--split takes no value"},
         {"ps extra", "takes no argument 'extra'"},
     };

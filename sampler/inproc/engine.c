@@ -258,8 +258,8 @@ static uint64_t account_all(void)
         drain();
         clp_threads_flush(clp_clock_monotonic_ns());
         clp_wall_flush(E.pass);
-        clp_events_settle(clp_clock_monotonic_ns(), E.pass, true, &events_sink);
         tell_requests(clp_clock_monotonic_ns());
+        clp_events_settle(clp_clock_monotonic_ns(), E.pass, true, &events_sink);
     }
     return clp_clock_monotonic_ns();
 }

@@ -498,7 +498,7 @@ void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e)
 {
     static uint64_t frames[CLP_WIRE_FRAMES_MAX];
     struct clp_feed_thread *t = entry_of(f, e->thread);
-    const struct clp_feed_sample s = {.count = e->count, .frames = e->frames};
+    const struct clp_feed_sample s = {.count = e->count, .frames = e->frames, .span = e->span};
     uint16_t flags = e->flags | (in_span(e->span) ? CLP_SAMPLE_IN_SPAN : 0);
     if (define_thread(f, t, e->thread) && define_frames(f, &s, frames) == 0 &&
         define_span(f, t, e->span) && write_event(f, t->thread_id, e, flags, frames))

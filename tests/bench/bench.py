@@ -14,6 +14,7 @@ import struct
 import subprocess
 import tempfile
 import time
+import uuid
 
 import harness
 from harness import Case, wait_for
@@ -182,13 +183,14 @@ class BenchEvents(Case):
 class BenchAgent(Case):
     def test_agent(self):
         """CPU and memory of the agent while it profiles four busy threads."""
-        target = self.target("chunks", "--chunks", 100_000)
+        marker = f"clp-{uuid.uuid4().hex}"  # no .NET program but this one
+        target = self.target("chunks", "--chunks", 100_000, "--marker", marker)
         target.begin()
         folder = tempfile.mkdtemp(prefix="clp-agent-")
         self.addCleanup(subprocess.run, ["rm", "-rf", folder], check=True)
         config = os.path.join(folder, "clrpulse.yaml")
         with open(config, "w") as file:
-            file.write("profile: { period: 20s }\ntargets: { include: [ClpTarget] }\n"
+            file.write(f"profile: {{ period: 20s }}\ntargets: {{ include: ['*{marker}*'] }}\n"
                        f"upload: [ {{ kind: directory, path: {folder}/profiles }} ]\n"
                        f"state: {{ dir: {folder}/state }}\nspool: {{ dir: {folder}/spool }}\n")
         with open(os.path.join(folder, "log"), "w+b") as log:

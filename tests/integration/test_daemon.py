@@ -368,7 +368,7 @@ class TestSettings(DaemonCase):
 
     def test_log_for_machines(self):
         """log.format json: each line one object, what a target says of itself included; one place in
-        the code writes ten lines a minute, and says how many it held back."""
+        the code writes ten lines a minute (what it says of those held back: test-log.c)."""
         agent = self.agent(extra="log: { format: json, level: info }\n")
         for _ in range(13):
             target = self.start("--exit-after", "1")

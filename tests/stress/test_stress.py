@@ -307,6 +307,34 @@ class TestAgent(Case):
             for one, other in zip(windows, windows[1:]):
                 self.assertEqual(other.time_ns, one.time_ns + one.duration_ns)
 
+    def test_agent_is_stopped(self):
+        """SIGSTOP for as long as the ring of a busy target is full many times over: the time that
+        found no room is in the samples that did."""
+        marker = f"clp-{uuid.uuid4().hex}"
+        target = self.target("stacks", "--marker", marker)
+        target.begin()
+        agent = Agent(self, TestAgent.upload(), marker, period=5)
+        wait_for(lambda: agent.written(), 60, "a window")
+        before = harness.cpu_ns(target.pid)
+        os.kill(agent.process.pid, signal.SIGSTOP)
+        time.sleep(SECONDS)
+        os.kill(agent.process.pid, signal.SIGCONT)
+        stopped = harness.cpu_ns(target.pid) - before
+        windows = len(agent.written())
+        wait_for(lambda: len(agent.written()) > windows + 1, 60, "windows after that")
+        self.assertEqual(agent.stop(), 0, agent.text())
+        self.assertIn("the agent has not run for", agent.text())
+        profiles = sorted((p for _, p in agent.profiles()), key=lambda p: p.time_ns)
+        for one, other in zip(profiles, profiles[1:]):
+            self.assertEqual(other.time_ns, one.time_ns + one.duration_ns, "windows abut")
+        longest = max(profiles, key=lambda p: p.duration_ns)
+        self.assertGreater(longest.duration_ns / 1e9, SECONDS)
+        used = sum(int(c.split("=")[1].split()[0]) for p in profiles for c in p.comments
+                   if c.startswith("process_cpu="))
+        total = sum(p.total() for p in profiles)
+        self.assertGreater(total, 0.9 * stopped)
+        self.assert_ratio(total / used, 0.97, 1.01, f"CPU of {SECONDS} s without the agent")
+
     @staticmethod
     def upload():
         return "{{ kind: directory, path: '{dir}/profiles' }}"

@@ -43,10 +43,10 @@ if(TEST integration-session-agent)
 endif()
 
 # The same stand-in; minutes long.
-add_test(NAME stress-agent_is_stopped CONFIGURATIONS Stress
+add_test(NAME stress-daemon_is_stopped CONFIGURATIONS Stress
   COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_daemon.py
     TestWindows.test_agent_is_stopped)
-set_tests_properties(stress-agent_is_stopped PROPERTIES LABELS stress TIMEOUT 600 ENVIRONMENT
+set_tests_properties(stress-daemon_is_stopped PROPERTIES LABELS stress TIMEOUT 600 ENVIRONMENT
   "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_STEP_CLOCK=$<TARGET_FILE:step-clock>;CLP_STOP_SECONDS=300")
 
 foreach(class TestWindows TestTargets TestSettings TestEnd TestStatus TestCheck)

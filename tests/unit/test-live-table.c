@@ -1,7 +1,7 @@
 /* Which live objects are kept: unbiased for any part of them, however they come and die. */
 #include "sampler/inproc/live_table.h"
 
-#include "clp-cmocka.h"
+#include "tests/unit/clp-cmocka.h"
 
 #include <math.h>
 #include <stdlib.h>

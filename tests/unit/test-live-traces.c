@@ -1,7 +1,7 @@
 /* Stacks of live objects: each once, and their places used again. */
 #include "sampler/inproc/live_traces.h"
 
-#include "clp-cmocka.h"
+#include "tests/unit/clp-cmocka.h"
 
 #include <stdbool.h>
 #include <stdio.h>

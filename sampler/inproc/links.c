@@ -190,11 +190,24 @@ bool clp_links_connect(const struct clp_attach_data *attach, uint64_t now_ns)
 
 /* ---- WELCOME ---- */
 
+/* CMSG_NXTHDR, which on glibc is a function of its own where it is not inlined, and on musl is
+ * none. */
+static struct cmsghdr *next_header(const struct msghdr *m, struct cmsghdr *c)
+{
+    const uint8_t *end = (const uint8_t *)m->msg_control + m->msg_controllen;
+    size_t left = (size_t)(end - (const uint8_t *)c);
+    if (c->cmsg_len < sizeof(*c) || c->cmsg_len > left ||
+        left - c->cmsg_len < CMSG_ALIGN(c->cmsg_len) - c->cmsg_len + sizeof(*c))
+        return NULL;
+    struct cmsghdr *next = (struct cmsghdr *)((uint8_t *)c + CMSG_ALIGN(c->cmsg_len));
+    return next->cmsg_len <= (size_t)(end - (const uint8_t *)next) ? next : NULL;
+}
+
 /* The fd that came with a message; every other one is closed. -1 for none or more than one. */
 static int take_fd(struct msghdr *m)
 {
     int fds[FDS_MAX], count = 0;
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = next_header(m, c)) {
         if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
             continue;
         size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);

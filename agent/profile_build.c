@@ -1,6 +1,7 @@
 #include "agent/profile_build.h"
 
 #include "agent/definitions.h"
+#include "agent/owner_text.h"
 #include "agent/types.h"
 #include "agent/waits.h"
 #include "base/cleanup.h"
@@ -429,7 +430,7 @@ static void take_span(struct clp_build *b, const struct clp_reader_record *r)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-#define EVENT_LABELS_MAX (3 + CLP_EVENT_TEXTS + CLP_SPAN_LABELS_MAX)
+#define EVENT_LABELS_MAX (4 + CLP_EVENT_TEXTS + CLP_SPAN_LABELS_MAX)
 
 static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_label *ret)
 {
@@ -474,9 +475,11 @@ static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t
 {
     struct clp_profile_label labels[EVENT_LABELS_MAX];
     char classes[CLP_EVENT_TEXTS][CLP_NAME_MAX], number[24];
+    char owner[CLP_OWNER_TEXT_MAX] = "";
     struct clp_span_texts texts;
-    struct clp_def_span span = span_of(t, r->event.rec->flags);
-    uint64_t n64 = r->event.rec->number;
+    const struct clp_rec_event *e = r->event.rec;
+    struct clp_def_span span = span_of(t, e->flags);
+    uint64_t n64 = e->number;
     size_t n = thread_labels(t, labels);
     n += text_labels(info, r, classes, labels + n);
     if (info->number && info->number_as_text) {
@@ -485,6 +488,11 @@ static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t
     } else if (info->number && n64 && n64 <= INT64_MAX) {
         labels[n++] = (struct clp_profile_label){.key = info->number, .num = (int64_t)n64};
     }
+    if (e->other_count)
+        clp_owner_text(&b->defs, r->event.frames + (e->rec.count - e->other_count), e->other_count,
+                       owner);
+    if (*owner)
+        labels[n++] = (struct clp_profile_label){.key = "lock_owner_stack", .str = owner};
     n += clp_span_labels_of(&b->spans, &span, &texts, labels + n);
     return clp_profile_labels(b->profile, labels, n);
 }
@@ -505,7 +513,7 @@ static void add_event(struct clp_build *b, const struct clp_reader_record *r)
     values[at] = e->value;
     if (info->values[1].type)
         values[at + 1] = e->value2;
-    uint32_t stack = stack_of(b, t, r->event.frames, e->rec.count);
+    uint32_t stack = stack_of(b, t, r->event.frames, e->rec.count - (uint32_t)e->other_count);
     clp_profile_add(b->profile, stack, event_labels(b, t, info, r), values);
     b->samples++;
 }

@@ -13,7 +13,7 @@ static const struct clp_type_info infos[CLP_TYPE_COUNT] = {
                               .text_is_class = {true, false}},
     [CLP_TYPE_LOCKS] = {.kind = CLP_SAMPLE_LOCK,
                         .values = {{"lock_contentions", "count"}, {"lock_delay", "nanoseconds"}},
-                        .texts = {"lock_owner", "lock_owner_stack"},
+                        .texts = {"lock_owner", NULL},
                         .number = "lock_owner_id"},
     [CLP_TYPE_LIVEHEAP] = {.kind = CLP_SAMPLE_LIVE,
                            .values = {{"inuse_objects", "count"}, {"inuse_space", "bytes"}},

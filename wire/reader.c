@@ -246,7 +246,7 @@ static int check_event(struct clp_reader *r, struct clp_reader_record *ret)
 {
     const struct clp_rec_event *rec = &r->record.event;
     if (rec->rec.size < sizeof(*rec) + 8ull * rec->rec.count || rec->rec.count == 0 ||
-        rec->rec.count > CLP_WIRE_FRAMES_MAX)
+        rec->rec.count > CLP_WIRE_FRAMES_MAX || rec->other_count >= rec->rec.count)
         return bad(r, "an event's frames do not fit its record");
     if (rec->kind >= CLP_SAMPLE_KIND_COUNT || !(1u << rec->kind & CLP_SAMPLE_KINDS_EVENT) ||
         rec->thread_id == 0 || !estimate_ok(rec->value) || !estimate_ok(rec->value2) ||

@@ -197,10 +197,11 @@ enum clp_sample_kind {
     CLP_SAMPLE_WALL = 2,
     CLP_SAMPLE_EXCEPTION = 3, /* value: exceptions; texts: type, message */
     CLP_SAMPLE_ALLOC = 4,     /* values: objects, bytes; texts: class, heap */
-    CLP_SAMPLE_LOCK = 5,      /* values: waits, nanoseconds; number: the owner's tid, 0 unknown */
-    CLP_SAMPLE_LIVE = 6,      /* values: objects, bytes; texts: class, age; number: generation */
-    CLP_SAMPLE_GC = 7,        /* values: collections, pause nanoseconds; number: generation;
-                               * texts: reason, kind */
+    CLP_SAMPLE_LOCK = 5, /* values: waits, nanoseconds; number: the owner's tid, 0 unknown; texts:
+                          * its name; other frames: its stack, managed frames only */
+    CLP_SAMPLE_LIVE = 6, /* values: objects, bytes; texts: class, age; number: generation */
+    CLP_SAMPLE_GC = 7,   /* values: collections, pause nanoseconds; number: generation;
+                          * texts: reason, kind */
     CLP_SAMPLE_KIND_COUNT
 };
 #define CLP_SAMPLE_KINDS_EVENT                                                                     \
@@ -254,7 +255,8 @@ struct clp_rec_event {
     uint16_t kind;
     uint16_t flags; /* as of samples */
     uint16_t text_len[CLP_EVENT_TEXTS];
-    uint32_t reserved;
+    uint16_t other_count; /* of the frames, at their end: another thread's stack; < count */
+    uint16_t reserved;
     /* uint64_t frames[count], leaf first; texts */
 };
 static_assert(sizeof(struct clp_rec_event) == 56, "drawn in docs/wire.md");

@@ -6,6 +6,7 @@
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
 #include "sampler/inproc/event_live.h"
+#include "sampler/inproc/event_owner.h"
 #include "sampler/inproc/events.h"
 #include "sampler/inproc/feed.h"
 #include "sampler/inproc/hooks.h"
@@ -16,6 +17,7 @@
 #include "sampler/inproc/spans.h"
 #include "sampler/inproc/threads.h"
 #include "sampler/inproc/wall.h"
+#include "sampler/inproc/wall_shot.h"
 
 #include <errno.h>
 #include <string.h>
@@ -73,6 +75,7 @@ static void stack_to_all(void *user, const struct clp_feed_sample *s)
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (listens(clp_links_at(i), CLP_SAMPLE_CPU))
             (void)clp_feed_stack(&clp_links_at(i)->feed, s);
+    clp_event_owner_sampled(s);
 }
 
 static void count_to_all(void *user, enum clp_counter counter)
@@ -337,6 +340,7 @@ static void start_sampling(void)
     clp_capture_enable(true);
     apply_interval();
     E.sampling = true;
+    clp_event_owner_start(E.own_descriptors);
     uint32_t at = 0, endpoint, ended;
     while (clp_spans_next_count(&at, &endpoint, &ended))
         continue; /* of before */
@@ -348,6 +352,7 @@ static void stop_sampling(void)
 {
     clp_spans_live(false);
     clp_wall_stop();
+    clp_wall_shot_close(); /* what looks at owners of locks left open */
     clp_threads_stop();
     clp_capture_enable(false);
     clp_collect_discard();
@@ -389,6 +394,8 @@ static void tend_sessions(void)
 {
     uint32_t kinds = E.sampling ? E.settings.sample_kinds : 0;
     clp_event_live_want(kinds & 1u << CLP_SAMPLE_LIVE);
+    if (!(clp_events_running() & 1u << CLP_SAMPLE_LOCK))
+        clp_event_owner_stop();
     if (!E.sampling && clp_events_running() == 0)
         clp_events_discard();
     clp_events_want(clp_runtime_info(), kinds & CLP_SAMPLE_KINDS_EVENT, E.runtime.major);
@@ -560,7 +567,7 @@ static void sample_round(uint64_t now_ns)
         tell_requests(now_ns);
     if (now_ns >= E.scan_due_ns)
         scan();
-    E.wall_wait_ns = clp_wall_round(now_ns, E.pass);
+    E.wall_wait_ns = CLP_MIN(clp_wall_round(now_ns, E.pass), clp_event_owner_round(E.pass));
     clp_event_live_round(now_ns);
     if (clp_events_due(now_ns))
         clp_events_settle(now_ns, E.pass, false, &events_sink);
@@ -627,7 +634,7 @@ uint64_t clp_engine_round(void)
         return E.detach_wanted || !clp_events_settled() || !clp_event_live_settled()
                    ? ROUND_NS
                    : CLP_ENGINE_IDLE;
-    return in_a_hurry() ? HURRY_NS : CLP_MIN(E.wait_ns, E.wall_wait_ns);
+    return CLP_MIN(in_a_hurry() ? HURRY_NS : E.wait_ns, E.wall_wait_ns);
 }
 
 /* ---- the end ---- */

@@ -7,6 +7,8 @@
  * everything above stays as it is for as long as the thread waits. */
 #include "sampler/inproc/event_sized.h"
 
+#include "sampler/inproc/event_owner.h"
+
 #include "base/core/arena.h"
 #include "base/core/lock.h"
 #include "sampler/inproc/clock.h"
@@ -33,7 +35,13 @@ static struct {
     struct clp_lock lock;
     struct wait *waits; /* mapped at the first wait that is kept */
     uint16_t free[WAITS_MAX];
-    uint32_t free_count, used;
+    uint32_t free_count;
+    _Atomic uint32_t used;
+    /* Who waits in a place, and for what; 0: nobody. */
+    struct {
+        _Atomic uint64_t lock;
+        _Atomic int32_t tid;
+    } who[WAITS_MAX];
 } W;
 
 static struct wait *place(uint32_t number)
@@ -60,6 +68,7 @@ static void give_place(uint32_t number)
 {
     if (!number)
         return;
+    atomic_store(&W.who[number - 1].tid, 0);
     clp_lock(&W.lock);
     W.free[W.free_count++] = (uint16_t)number;
     clp_unlock(&W.lock);
@@ -83,8 +92,11 @@ void clp_event_lock_start(const struct clp_event_here *h)
     t->wait_lock = u64_at(h->data + 3);
     t->wait_owner = u64_at(h->data + 19);
     t->wait_place = take_place();
+    t->wait_watch = clp_event_owner_begin(h, t->wait_lock, t->wait_owner);
     struct wait *w = place(t->wait_place);
     if (w) {
+        atomic_store(&W.who[t->wait_place - 1].lock, t->wait_lock);
+        atomic_store(&W.who[t->wait_place - 1].tid, atomic_load(&t->tid));
         clp_event_registers(&w->capture);
         bool own = w->capture.rsp >= t->stack_low && w->capture.rsp < t->stack_high;
         uint64_t n = own ? t->stack_high - w->capture.rsp : 0;
@@ -95,6 +107,16 @@ void clp_event_lock_start(const struct clp_event_here *h)
         memcpy(w->low, (const void *)(uintptr_t)w->capture.rsp, w->capture.stack_bytes);
     }
     atomic_store(&t->wait_since_ns, h->time_ns & ~(uint64_t)COUNTED);
+}
+
+bool clp_event_lock_waits(uint64_t lock, int32_t tid)
+{
+    uint32_t n = CLP_MIN(atomic_load(&W.used), WAITS_MAX);
+    for (uint32_t i = 0; i < n; i++)
+        if (atomic_load_explicit(&W.who[i].tid, memory_order_relaxed) == tid &&
+            atomic_load(&W.who[i].lock) == lock)
+            return true;
+    return false;
 }
 
 static uint64_t length_of(const struct clp_event_here *h, uint64_t since)
@@ -121,15 +143,21 @@ void clp_event_lock_stop(const struct clp_event_here *h)
     uint64_t one = since & COUNTED ? 0 : CLP_THRESHOLD_COUNT_ONE;
     struct clp_threshold_member m =
         clp_event_sized_offer(&clp_event_locks, h, t->wait_lock, one, ns);
-    if (m.chance <= 0)
+    clp_event_owner_took(t->wait_lock, atomic_load_explicit(&t->tid, memory_order_relaxed));
+    if (m.chance <= 0) {
+        clp_event_owner_end(t->wait_watch, h->time_ns, false);
         return;
+    }
     struct clp_event_here here = *h;
     here.urgent = ns >= LONG_NS;
     struct clp_event *e = clp_event_take(&here, CLP_EVENT_LOCK, true, NULL);
     if (!e) {
         atomic_fetch_add(&clp_event_locks.lost, 1);
+        clp_event_owner_end(t->wait_watch, h->time_ns, false);
         return;
     }
+    e->number2 = t->wait_watch;
+    clp_event_owner_end(t->wait_watch, h->time_ns, true);
     clp_event_sized_mark(e, &m);
     e->number = t->wait_owner;
     e->value = one ? 1 / m.chance : 0;
@@ -182,6 +210,7 @@ static void write_open(struct clp_event_thread *t, uint64_t now_ns, uint64_t pas
     if (!m || !atomic_compare_exchange_strong(&t->wait_since_ns, &since, now_ns | COUNTED))
         return;
     double one = since & COUNTED ? 0 : 1, ns = (double)(now_ns - from);
+    clp_event_owner_add(t->wait_watch, now_ns, m, sink);
     clp_event_member_write(m, CLP_SAMPLE_LOCK, one, ns, sink);
     clp_event_locks.accounted_count += one;
     clp_event_locks.accounted_sum += ns;

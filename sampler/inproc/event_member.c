@@ -236,6 +236,7 @@ void clp_event_member_write(const struct clp_event_member *m, enum clp_sample_ki
         .kind = (uint16_t)kind,
         .flags = m->flags,
         .count = m->count,
+        .other_count = m->other_count,
         .frames = m->frames,
         .texts = {m->texts[0], m->texts[1]},
         .text_len = {m->text_len[0], m->text_len[1]},

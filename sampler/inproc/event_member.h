@@ -17,6 +17,7 @@ struct clp_event_member {
     bool path_known; /* exceptions: the way through the runtime is known now */
     uint16_t flags, count;
     uint16_t text_len[CLP_EVENT_TEXTS];
+    uint16_t other_count; /* how many of the frames, at their end, are another thread's */
     const uint64_t *frames;
     const char *texts[CLP_EVENT_TEXTS];
     struct clp_span span; /* that the thread was in; span_id 0: none */

@@ -26,6 +26,7 @@ struct clp_event_thread {
     _Atomic uint64_t wait_since_ns;
     uint64_t wait_lock, wait_owner;
     uint32_t wait_place;
+    uint32_t wait_watch; /* of event_owner.h */
 };
 
 /* The calling thread's entry; NULL when the table is full. */

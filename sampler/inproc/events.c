@@ -5,6 +5,7 @@
 #include "sampler/inproc/event_exception.h"
 #include "sampler/inproc/event_gc.h"
 #include "sampler/inproc/event_live.h"
+#include "sampler/inproc/event_owner.h"
 #include "sampler/inproc/event_path.h"
 #include "sampler/inproc/event_sized.h"
 #include "sampler/inproc/images.h"
@@ -207,6 +208,15 @@ static void take_alloc(struct clp_event *e, uint64_t pass, const struct clp_even
     clp_event_live_take(handle, e, clp_event_sized_take(&clp_event_allocs, e, pass, sink));
 }
 
+static void take_lock(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
+{
+    uint32_t watch = (uint32_t)e->number2;
+    struct clp_event_member *m = clp_event_sized_take(&clp_event_locks, e, pass, sink);
+    if (m)
+        clp_event_owner_add(watch, e->time_ns, m, sink);
+    clp_event_owner_release(watch);
+}
+
 static void take_one(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink)
 {
     switch (e->type) {
@@ -217,7 +227,7 @@ static void take_one(struct clp_event *e, uint64_t pass, const struct clp_events
         take_alloc(e, pass, sink);
         break;
     case CLP_EVENT_LOCK:
-        (void)clp_event_sized_take(&clp_event_locks, e, pass, sink);
+        take_lock(e, pass, sink);
         break;
     default:
         clp_event_gc_take(e, pass, sink);
@@ -249,6 +259,8 @@ void clp_events_discard(void)
     while ((e = clp_event_peek())) {
         if (e->type == CLP_EVENT_ALLOC)
             clp_event_live_take(e->number, e, NULL);
+        if (e->type == CLP_EVENT_LOCK)
+            clp_event_owner_release((uint32_t)e->number2);
         clp_event_release(e);
     }
 }

@@ -479,6 +479,7 @@ static bool write_event(struct clp_feed *f, uint32_t thread_id, const struct clp
         .kind = e->kind,
         .flags = flags,
         .text_len = {e->text_len[0], e->text_len[1]},
+        .other_count = e->other_count,
     };
     uint8_t *at = (uint8_t *)(rec + 1);
     memcpy(at, frames, e->count * sizeof(uint64_t));

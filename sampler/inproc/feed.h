@@ -61,6 +61,7 @@ struct clp_feed_event {
     uint64_t time_ns, number;
     double value, value2;
     uint16_t kind, flags, count;
+    uint16_t other_count; /* how many of the frames, at their end, are another thread's */
     uint16_t text_len[CLP_EVENT_TEXTS]; /* at most CLP_EVENT_TEXT_MAX_BYTES; UTF-8 */
     const uint64_t *frames;
     const char *texts[CLP_EVENT_TEXTS]; /* NULL where the length is 0 */

@@ -16,7 +16,8 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/events.c ${CLP_LOOP_DIR}/event_session.c ${CLP_LOOP_DIR}/event_ring.c
   ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c
   ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
-  ${CLP_LOOP_DIR}/event_live.c ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c
+  ${CLP_LOOP_DIR}/event_owner.c ${CLP_LOOP_DIR}/event_live.c
+  ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c
   ${CLP_LOOP_DIR}/event_lock.c ${CLP_LOOP_DIR}/event_gc.c ${CLP_LOOP_DIR}/estimator.c)
 target_compile_definitions(clp_loop_under_test PRIVATE _GNU_SOURCE)
 target_compile_options(clp_loop_under_test PRIVATE ${CLP_WARNINGS})

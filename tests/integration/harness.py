@@ -74,7 +74,7 @@ class Target:
     """A running test program."""
 
     def __init__(self, test, mode, *options, env=None, duration=None, tfm=None, kind="",
-                 program="ClpTarget"):
+                 program="ClpTarget", wrapper=()):
         """`kind`: a publish of tools/publish-targets beside the plain one: "web", "single"..."""
         self.directory = tempfile.mkdtemp(prefix="clp-target-")
         test.addCleanup(self.close)
@@ -82,7 +82,7 @@ class Target:
         program = os.path.join(environment("CLP_TARGETS"), publish, program)
         if not os.path.exists(program):
             raise RuntimeError(f"{program} is missing: run tools/publish-targets {publish}")
-        command = [program, mode, *map(str, options)]
+        command = [*wrapper, program, mode, *map(str, options)]
         if duration:
             command += ["--duration", str(duration)]
         full = {k: v for k, v in os.environ.items() if not k.startswith(("DOTNET_", "CORECLR_"))}

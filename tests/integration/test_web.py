@@ -34,7 +34,7 @@ class Load:
         if not shutil.which("wrk"):
             raise RuntimeError("wrk is missing: run ./dev setup")
         self.process = subprocess.Popen(
-            ["wrk", "-t1", f"-c{connections}", f"-d{length}s", "--timeout", "10s",
+            ["wrk", "-t1", f"-c{connections}", f"-d{length:g}s", "--timeout", "10s",
              f"http://127.0.0.1:{port}{path}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True)
         test.addCleanup(self.close)
@@ -122,9 +122,10 @@ class TestWeb(WebCase):
         roots = {i.split("/")[1] for i in truth["served"][MIXED]["ids"]}
         for method, own in (("MixedPart", True), ("MixedBeforeThrow", True), ("MixedBefore", False),
                             ("MixedAfterThrow", False)):
-            spans = {s.labels["span_id"] for s in under(profile, method) if "span_id" in s.labels}
-            self.assertTrue(spans, method)
-            self.assertEqual(not spans & roots, own, f"{method}: whether it has a span of its own")
+            inside = [s for s in under(profile, method) if "span_id" in s.labels]
+            # What runs before StartActivity has returned is the request's itself.
+            got = share(inside, lambda s: (s.labels["span_id"] not in roots) == own)
+            self.assertGreater(got, 0.9, f"{method}: whether it has a span of its own ({own})")
         thrown = [s for s in profile.samples if s.value("exceptions") and
                   any("MixedThrows" in frame for frame in s.stack)]
         if ("exceptions", "count") in profile.sample_types:
@@ -227,9 +228,11 @@ class TestAgentsView(WebCase):
                       f"--port {target.port}")
         wait_for(lambda: self.hook_loaded(target), 60, "the start-up hook")
         target.begin()
-        for _ in range(3 if full() else 2):
+        for _ in range(20):  # of 3 s and less: most go over a window's end
             self.get(target, "/sleep/2400")
             self.get(target, "/burn/20")
+            if len(DatadogIntake.taken) >= (3 if full() else 1):
+                break
         truth = target.end()
         self.assertEqual(agent.stop(), 0, agent.text())
         windows = list(self.windows())

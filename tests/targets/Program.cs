@@ -48,6 +48,7 @@ internal static class Program
         ["chunks"] = o => new ChunksMode(o),
         ["spanchecks"] = o => new SpanChecksMode(o),
         ["requests"] = o => new RequestsMode(o),
+        ["ownspans"] = o => new OwnSpansMode(o),
         ["switchcost"] = o => new SwitchCostMode(o),
     };
 

@@ -221,6 +221,13 @@ class TestAgentsView(WebCase):
                 event = gzip.decompress(event)
             yield json.loads(event), pprof.Profile(data)
 
+    def counts(self):
+        counts = {}
+        for event, _ in self.windows():
+            for name, n in (event["endpoint_counts"] or {}).items():
+                counts[name] = counts.get(name, 0) + n
+        return counts
+
     def test_late_names_and_counts(self):
         """A request over a window's end has its route in both; Datadog gets numbers and counts."""
         target = self.web()
@@ -234,7 +241,11 @@ class TestAgentsView(WebCase):
             if len(DatadogIntake.taken) >= (3 if full() else 1):
                 break
         truth = target.end()
+        asked = {route: truth["served"][route]["asked"] for route in (SLEEP, BURN)}
+        wait_for(lambda: self.counts() == asked or agent.process.poll() is not None, 60,
+                 f"windows that count {asked}")
         self.assertEqual(agent.stop(), 0, agent.text())
+        self.assertEqual(self.counts(), asked, "and not more")
         windows = list(self.windows())
         self.assertGreaterEqual(len(windows), 2, agent.text())
         seen, routes = {}, set()
@@ -247,12 +258,6 @@ class TestAgentsView(WebCase):
         self.assertLessEqual(set(seen), {r - (1 << 64) if r >> 63 else r for r in roots} | roots)
         self.assertEqual(routes, {SLEEP}, "of all windows, also where the request had not ended yet")
         self.assertTrue(any(len(s) > 1 for s in seen.values()), "a request over a window's end")
-        counts = {}
-        for event, _ in windows:
-            for name, n in (event["endpoint_counts"] or {}).items():
-                counts[name] = counts.get(name, 0) + n
-        for route in (SLEEP, BURN):
-            self.assertEqual(counts.get(route), truth["served"][route]["asked"], counts)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 #include "agent/daemon_parts.h"
 
+#include "agent/numbers.h"
 #include "agent/status.h"
 #include "base/log.h"
 #include "pprof/encode.h"
@@ -8,20 +9,12 @@
 
 /* ---- accounts ------------------------------------------------------------------------------ */
 
-/* States, not sums. */
-static bool is_state(unsigned c)
-{
-    return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
-           c == CLP_CTR_BODIES || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
-           c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
-}
-
 void clp_daemon_count(struct clp_member *m)
 {
     const struct clp_session *s = m->target ? clp_target_session(m->target) : NULL;
     for (unsigned c = 0; s && c < CLP_CTR_COUNT; c++) {
         uint64_t now = clp_session_counter(s, (enum clp_counter)c);
-        if (is_state(c))
+        if (clp_counter_is_state(c))
             m->totals.counters[c] = now;
         else if (now > m->session_counters[c]) /* the target's word: it may say anything */
             m->totals.counters[c] += now - m->session_counters[c];

@@ -168,10 +168,10 @@ class TestSpans(SpanCase):
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "TMPDIR": folder})
         try:
-            self.assertIn("ready", process.stdout.readline())
+            ready = json.loads(process.stdout.readline())
             process.stdin.write("begin\n")
             process.stdin.flush()
-            wait_for(lambda: harness.cpu_ns(process.pid) > 1.5e9, 60, "work")
+            wait_for(lambda: harness.cpu_ns(ready["pid"]) > 1.5e9, 60, "work")
             out, _ = process.communicate("end\nquit 0\n", timeout=60)
         finally:
             process.kill()
@@ -332,7 +332,7 @@ class TestHook(SpanCase):
         os.chmod(temp, 0o777)
         command = [w.format(library=library) for w in wrapper]
         target = harness.Target(self, "requests", "--hooked", 1, env={"TMPDIR": temp}, tfm=framework(),
-                                wrapper=command, program=os.path.join(program, "ClpTarget"))
+                                prefix=command, program=os.path.join(program, "ClpTarget"))
         return target, os.path.join(library, "libclrpulse.so"), temp
 
     @unittest.skipUnless(os.geteuid() == 0, "changes users")

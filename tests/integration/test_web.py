@@ -34,7 +34,7 @@ class Load:
         if not shutil.which("wrk"):
             raise RuntimeError("wrk is missing: run ./dev setup")
         self.process = subprocess.Popen(
-            ["wrk", "-t1", f"-c{connections}", f"-d{length:g}s", "--timeout", "10s",
+            ["wrk", "-t1", f"-c{connections}", f"-d{length}s", "--timeout", "10s",
              f"http://127.0.0.1:{port}{path}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True)
         test.addCleanup(self.close)
@@ -57,7 +57,7 @@ class WebCase(SpanCase):
     def web(self, tracer="otel", **keywords):
         port = free_port()
         target = self.target("web", "--port", port, "--tracer", tracer, kind="web",
-                             program="ClpWeb", **keywords)
+                             name="ClpWeb", **keywords)
         target.port = port
         return target
 

@@ -164,7 +164,8 @@ class TestSpans(SpanCase):
         path = os.path.join(folder, "run.pb.gz")
         program = os.path.join(environment("CLP_TARGETS"), framework(), "ClpTarget")
         process = subprocess.Popen(
-            [environment("CLP_CLRPULSE"), "run", "-o", path, *options, "--", program, "requests"],
+            [environment("CLP_CLRPULSE"), "run", "-o", path, *options, "--", program, "requests",
+             *([] if options else ["--hooked", "1"])],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "TMPDIR": folder})
         try:
@@ -181,7 +182,7 @@ class TestSpans(SpanCase):
         return pprof.load(path), truth
 
     def test_run(self):
-        """Under `clrpulse run` the hook comes before Main, unless it is not wanted."""
+        """Under `clrpulse run` the hook comes as the command starts, unless it is not wanted."""
         with tempfile.TemporaryDirectory() as folder:
             profile, truth = self.run_requests(folder)
             self.assertEqual(comments_about_spans(profile), [])
@@ -190,7 +191,7 @@ class TestSpans(SpanCase):
             self.assertGreater(whole, 1e8)
             known = sum(s.value() for s in inside
                         if s.labels.get("local_root_span_id") in truth["roots"])
-            self.assertGreater(known, 0.99 * whole, "also of the first request")
+            self.assertGreater(known, 0.99 * whole, "samples with their request's ids")
             if not full():
                 return
             profile, _ = self.run_requests(folder, "--no-startup-hook")

@@ -18,6 +18,7 @@ import uuid
 
 import harness
 from harness import Case, wait_for
+from test_web import WebCase
 
 PAIRS = int(os.environ.get("CLP_BENCH_PAIRS", "20"))
 TRACE_VERSIONS = ("10.0.745401", "9.0.661903")
@@ -42,6 +43,35 @@ def dotnet_trace():
                         "--tool-path", folder], stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     return program if os.path.exists(program) else None
+
+
+class BenchSpans(WebCase):
+    """What following spans costs a web server that OpenTelemetry traces: two of them, recorded alike,
+    one with the start-up hook; wrk goes to the one and the other in turn."""
+
+    SECONDS = int(os.environ.get("CLP_BENCH_WRK_SECONDS", "3"))
+
+    def test_spans(self):
+        servers = {"with": self.web(), "without": self.web()}
+        recorders = [self.record(servers["with"], 3600),
+                     self.record(servers["without"], 3600, "--no-startup-hook")]
+        self.hook_runs(servers["with"], recorders[0])
+        self.wait_for_library(servers["without"], recorders[1])
+        for server in servers.values():  # compiled, and compiled again
+            self.load(server, "/plain", 16, 4).result()
+        ratios = []
+        for pair in range(PAIRS):
+            rate = {}
+            for name in sorted(servers, reverse=pair % 2 == 0):
+                rate[name] = self.load(servers[name], "/plain", 16, self.SECONDS).result()
+            ratios.append(rate["with"] / rate["without"])
+        for recorder in recorders:
+            recorder.interrupt()
+            recorder.profile()
+        median, low, high = interval(ratios)
+        print(f"requests per second with spans / without, {PAIRS} pairs: {median:.4f} ({low:.4f}-{high:.4f}); "
+              f"last {rate['with']:.0f} and {rate['without']:.0f} per second")
+        self.assertGreaterEqual(median, 0.98)
 
 
 class Figures:

@@ -55,6 +55,7 @@ internal static class Program
         ["collections"] = o => new CollectionsMode(o),
         ["spanchecks"] = o => new SpanChecksMode(o),
         ["requests"] = o => new RequestsMode(o),
+        ["ownspans"] = o => new OwnSpansMode(o),
         ["switchcost"] = o => new SwitchCostMode(o),
     };
 

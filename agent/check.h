@@ -39,6 +39,9 @@ struct clp_check_process {
     uint32_t seccomp; /* 0 none, 1 strict, 2 filter */
     uint64_t signals_used, signals_limit;
     bool temp_noexec;
+    int place;            /* as clp_place_look says; -ENOENT: there was no library to look for */
+    char place_path[512]; /* where the library would be */
+    char agent[256];      /* what a running agent says of it; "" */
     /* Its environment, where it may be read. */
     bool diagnostics_off, ipc_off, profiler_off, disabled, main_profiler, default_suspend;
     bool no_hooks;             /* its runtimeconfig.json switches start-up hooks off */

@@ -4,6 +4,8 @@
 #include "agent/identity.h"
 #include "agent/library.h"
 #include "agent/match.h"
+#include "agent/place.h"
+#include "agent/status_socket.h"
 #include "base/cleanup.h"
 #include "base/core/proctext.h"
 #include "base/file.h"
@@ -271,6 +273,27 @@ static void look_temp(struct clp_check_process *ret)
         ret->temp_noexec = (fs.f_flag & ST_NOEXEC) != 0;
 }
 
+static void look_place(struct clp_check_process *ret)
+{
+    struct clp_fault fault;
+    char path[CLP_PLACE_PATH_BYTES] = "";
+    CLP_CLEANUP(clp_cleanup_free) char *library = NULL;
+    ret->place = -ENOENT;
+    if (ret->dotnet.state == CLP_DOTNET_READY && clp_library_find(&library, &fault) == 0)
+        ret->place = clp_place_look(&ret->dotnet, library, path);
+    snprintf(ret->place_path, sizeof(ret->place_path), "%.500s", path);
+}
+
+/* An agent that runs has tried already. */
+static void look_agent(const struct clp_config *c, struct clp_check_process *ret)
+{
+    char question[32];
+    CLP_CLEANUP(clp_cleanup_free) char *said = NULL;
+    snprintf(question, sizeof(question), "pid %d", ret->dotnet.pid);
+    if (clp_status_ask(c->state_dir, question, &said) == 0)
+        snprintf(ret->agent, sizeof(ret->agent), "%.*s", (int)strcspn(said, "\n"), said);
+}
+
 static void look_settings(const struct clp_config *c, struct clp_check_process *ret)
 {
     char service[CLP_SERVICE_BYTES];
@@ -308,6 +331,8 @@ void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet 
         look_hooks(maps, maps_len, ret);
     look_status(pid, ret);
     look_temp(ret);
+    look_place(ret);
+    look_agent(c, ret);
     ret->other_mounts = differs(pid, "mnt");
     ret->other_users = differs(pid, "user");
     ret->other_pids = differs(pid, "pid");

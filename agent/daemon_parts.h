@@ -4,6 +4,9 @@
 #define CLP_AGENT_DAEMON_PARTS_H
 
 #include "agent/daemon.h"
+#include "agent/health.h"
+#include "agent/limits.h"
+#include "agent/notify.h"
 #include "agent/outbox.h"
 #include "agent/port.h"
 #include "agent/roster.h"
@@ -22,10 +25,14 @@ struct clp_daemon {
     struct clp_seq *seq;
     struct clp_status_socket *status;
     struct clp_port *port;
+    struct clp_health *health;
+    struct clp_notify notify;
     struct clp_walltime walltime;
+    struct clp_limits limits; /* our own */
     struct clp_roster roster;
     size_t targets; /* members with a target */
     bool stopping;
+    int scan_error; /* of the last round over /proc; 0 or negative errno */
 };
 
 /* ---- daemon_targets.c ---- */

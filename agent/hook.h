@@ -34,7 +34,7 @@ struct clp_hook {
     char reason[256];
     char path[4096];       /* as the target sees it */
     int dir_fd, parent_fd; /* of the copy; -1 when the target sees our own file */
-    char dir_name[48];
+    char dir_name[80];
     uint32_t uid, gid;
     uint64_t confirm_until_ns;
     bool unconfirmed; /* the confirmation did not come in time */
@@ -51,6 +51,10 @@ void clp_hook_done(struct clp_hook *h);
 /* Checks everything and sends the command. `library` is our libclrpulse.so: the hook lies beside
  * it. */
 void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *target, const char *library);
+/* Takes away what agents that were killed have left for this process, if it is from well before
+ * `before_s` (wall time of our own connection): its port is served in the order of connections, so
+ * once the process has answered us it reads none of that any more. */
+void clp_hook_sweep(const struct clp_dotnet *target, int64_t before_s);
 /* Goes on; `runs`: the library says that the hook runs. */
 void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs);
 

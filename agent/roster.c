@@ -110,6 +110,14 @@ struct clp_member *clp_roster_meet(struct clp_roster *r, const struct clp_dotnet
     return m;
 }
 
+size_t clp_roster_gone(const struct clp_roster *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++)
+        n += r->members[i]->state == CLP_MEMBER_GONE;
+    return n;
+}
+
 void clp_roster_done(struct clp_roster *r)
 {
     while (r->count > 0)

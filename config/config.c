@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static const struct clp_config_key keys[] = {
 #define CLP_KEY(section_, key_, kind_, initial_, low_, high_, text_)                               \
@@ -453,6 +454,11 @@ int clp_config_check(const struct clp_config *c, struct clp_config_error *e)
     if (*c->targets_diagnostic_port && c->targets_diagnostic_port[0] != '/')
         return refuse(e, "targets.diagnostic_port must be an absolute path, not '%.100s'",
                       c->targets_diagnostic_port);
+    if (*c->health_listen && clp_value_listen(c->health_listen, &(struct sockaddr_storage){0}) < 0)
+        return refuse(e,
+                      "health.listen is a port or a numeric address and a port, such as 9464 or "
+                      "0.0.0.0:9464, not '%.60s'",
+                      c->health_listen);
     if (c->targets_include.count == 0)
         return refuse(e,
                       "targets.include is empty, so nothing would be profiled; write [\"*\"] for "

@@ -128,17 +128,23 @@ void clp_epb_short_lived(struct clp_epb *b, uint64_t cpu_ns)
     b->short_lived_ns += cpu_ns;
 }
 
-void clp_epb_settle(struct clp_epb *b, uint64_t until)
+void clp_epb_settle(struct clp_epb *b, uint64_t until, uint64_t named_until)
 {
     uint32_t kept = 0;
+    uint64_t place_until = CLP_MIN(until, named_until);
     clp_epb_settle_values(b, until);
     for (uint32_t i = 0; i < b->sample_count; i++) {
         struct clp_epb_sample *s = &b->samples[i];
-        bool placed = s->settled && s->ticks < until && clp_epb_place(b, s, false);
+        bool placed = s->settled && s->ticks < place_until && clp_epb_place(b, s, false);
         if (!placed)
             b->samples[kept++] = *s;
     }
     b->sample_count = kept;
+}
+
+void clp_epb_lost_code(struct clp_epb *b)
+{
+    clp_bodies_doubt(b->bodies);
 }
 
 /* ---- windows ------------------------------------------------------------------------------- */
@@ -266,7 +272,7 @@ int clp_epb_finish(struct clp_epb *b, const struct clp_epb_window *w, struct clp
     if (r < 0)
         return r;
     report_open_waits(b, w->end_ticks);
-    clp_epb_settle(b, UINT64_MAX);
+    clp_epb_settle(b, UINT64_MAX, UINT64_MAX);
     for (uint32_t i = 0; i < b->sample_count; i++)
         (void)clp_epb_place(b, &b->samples[i], true);
     report_carried(b);
@@ -274,14 +280,15 @@ int clp_epb_finish(struct clp_epb *b, const struct clp_epb_window *w, struct clp
     comment(b, w);
     *ret = b->profile;
     begin_window(b, next);
+    clp_bodies_forget_dead(b->bodies, w->end_ticks);
     return 0;
 }
 
-uint32_t clp_epb_waiting(const struct clp_epb *b)
+uint32_t clp_epb_nameless(struct clp_epb *b)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->sample_count; i++)
-        n += b->samples[i].settled;
+        n += b->samples[i].settled && clp_epb_is_nameless(b, &b->samples[i]);
     return n;
 }
 

@@ -55,9 +55,13 @@ void clp_epb_clock(struct clp_epb *b, uint64_t tid, uint64_t from, uint64_t to, 
 /* CPU of the process that no thread's clock has: of threads that came and went in between. */
 void clp_epb_short_lived(struct clp_epb *b, uint64_t cpu_ns);
 
-/* Gives the samples before `until` their values and, where all names are known, their place in the
- * profile. Call it between bursts, when the streams have told what happened until then. */
-void clp_epb_settle(struct clp_epb *b, uint64_t until);
+/* Gives the samples before `until` their values; call it between bursts. Those before `named_until`
+ * get their place in the profile where all names are known: until then the streams have told every
+ * load and unload of code. A later one waits, for its code may have been freed and its address be
+ * another's by now. */
+void clp_epb_settle(struct clp_epb *b, uint64_t until, uint64_t named_until);
+/* Loads or unloads of code were lost. */
+void clp_epb_lost_code(struct clp_epb *b);
 
 struct clp_epb_window {
     uint64_t start_unix_ns, duration_ns;
@@ -70,8 +74,8 @@ struct clp_epb_window {
 int clp_epb_finish(struct clp_epb *b, const struct clp_epb_window *w,
                    struct clp_profile **ret) CLP_MUST_USE;
 
-/* Settled samples that wait for a name: a list of methods would help. */
-uint32_t clp_epb_waiting(const struct clp_epb *b);
+/* Settled samples that lack a name: a list of methods would help. */
+uint32_t clp_epb_nameless(struct clp_epb *b);
 /* Samples of the sampler so far. */
 uint64_t clp_epb_samples(const struct clp_epb *b);
 

@@ -13,6 +13,8 @@
 #define BURST_BUFFER_MB 32u
 #define LIST_BUFFER_MB 256u /* a list is written at once, and may be long */
 #define CLOCK_NS (50 * CLP_NSEC_PER_MSEC)
+/* The runtime writes what it has every 100 ms: after this long without a byte there was nothing. */
+#define SILENCE_NS CLP_NSEC_PER_SEC
 
 /* Keywords of the runtime's provider. */
 #define KEY_GC 0x1u
@@ -34,7 +36,7 @@ struct session {
     struct clp_stream stream;
     struct clp_nettrace *reader;
     uint64_t live_ns;
-    bool cut; /* ended without the writer's word */
+    uint64_t last_ns; /* when bytes came last */
 };
 
 struct clp_epe {
@@ -119,6 +121,14 @@ static void take_event(void *context, const struct clp_nettrace_event *event)
     clp_epb_event(e->build, event);
 }
 
+static void code_is_lost(void *context, uint64_t capture_thread, uint64_t lost)
+{
+    struct clp_epe *e = context;
+    (void)capture_thread;
+    (void)lost;
+    clp_epb_lost_code(e->build);
+}
+
 static void fail(struct clp_epe *e, int error, uint32_t hresult)
 {
     const char *why = hresult ? clp_hresult_text(hresult) : strerror(-error);
@@ -146,6 +156,8 @@ static void open_session(struct clp_epe *e, enum role role)
         .provider_count = 1,
     };
     struct clp_nettrace_config config = {.event = take_event, .context = e};
+    if (role == ROLE_METHODS)
+        config.gap = code_is_lost;
     s->reader = clp_nettrace_free(s->reader);
     int r = clp_nettrace_new(&config, &s->reader);
     if (r == 0)
@@ -157,7 +169,7 @@ static void open_session(struct clp_epe *e, enum role role)
 static void session_is_live(struct clp_epe *e, enum role role, uint64_t now_ns)
 {
     struct session *s = &e->sessions[role];
-    s->live_ns = now_ns;
+    s->live_ns = s->last_ns = now_ns;
     (void)!clp_journal_add(e->config.journal, e->pid, e->start_ticks, s->stream.id);
     if (role == ROLE_LIST) /* its list comes when it stops */
         clp_stream_stop(&s->stream, now_ns);
@@ -191,6 +203,7 @@ static void read_session(struct clp_epe *e, enum role role)
             return;
         if (n <= 0)
             return;
+        s->last_ns = clp_clock_monotonic_ns();
         if (clp_nettrace_feed(s->reader, e->chunk, (size_t)n) < 0) {
             clp_stream_stop(&s->stream, clp_clock_monotonic_ns());
             e->partial = true;
@@ -230,13 +243,25 @@ static void read_clocks(struct clp_epe *e, uint64_t now_ns)
     e->next_clock_ns = now_ns + CLOCK_NS;
 }
 
+/* Until when all loads and unloads of code have been told. */
+static uint64_t named_until(struct clp_epe *e, uint64_t now_ns)
+{
+    const struct session *s = &e->sessions[ROLE_METHODS];
+    if (!s->reader)
+        return now_ns; /* that stream is over and has told all */
+    if (now_ns < s->last_ns + SILENCE_NS)
+        return clp_nettrace_given_ticks(s->reader);
+    clp_nettrace_finish(s->reader); /* what the writer did not flag as certain is by now */
+    return now_ns - SILENCE_NS;
+}
+
 /* What the last burst saw stands for the time until now. */
 static void close_period(struct clp_epe *e, uint64_t now_ns)
 {
     if (e->burst_from_ns == 0)
         return;
     clp_epb_burst(e->build, e->burst_from_ns, e->burst_to_ns, now_ns - e->burst_begin_ns);
-    clp_epb_settle(e->build, now_ns);
+    clp_epb_settle(e->build, now_ns, named_until(e, now_ns));
     e->burst_from_ns = 0;
     e->burst_begin_ns = now_ns;
 }
@@ -327,7 +352,7 @@ static void step_end(struct clp_epe *e, uint64_t now_ns)
     if (!e->listed_at_end && !target_is_gone(e)) {
         e->listed_at_end = true;
         close_period(e, now_ns);
-        if (clp_epb_waiting(e->build) > 0) {
+        if (clp_epb_nameless(e->build) > 0) {
             open_session(e, ROLE_LIST);
             return;
         }

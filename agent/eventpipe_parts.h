@@ -116,6 +116,8 @@ void clp_epb_add(struct clp_epb *b, const struct clp_epb_sample *s);
 /* Puts a settled sample into the profile. False when a frame has no name yet and `force` is not
  * set. */
 bool clp_epb_place(struct clp_epb *b, struct clp_epb_sample *s, bool force);
+/* Whether a frame of the sample is of code that nobody has told of. */
+bool clp_epb_is_nameless(struct clp_epb *b, const struct clp_epb_sample *s);
 /* A stack of one frame that says in words what it is. */
 uint32_t clp_epb_word_stack(struct clp_epb *b, const char *word);
 uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const char *key, const char *text);

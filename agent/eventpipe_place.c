@@ -95,8 +95,7 @@ struct resolved {
  * harm either but at the first byte of a body. */
 static uint32_t find_frame(struct clp_epb *b, uint64_t address, bool leaf, uint64_t ticks)
 {
-    uint32_t id = clp_bodies_find(b->bodies, leaf ? address : address - 1, ticks);
-    return id;
+    return clp_bodies_find(b->bodies, leaf ? address : address - 1, ticks);
 }
 
 static void resolve(struct clp_epb *b, const struct clp_epb_stack *s, uint64_t ticks,
@@ -160,6 +159,22 @@ static bool profile_stack(struct clp_epb *b, const struct clp_epb_sample *s, boo
         stack->resolved = *ret;
     }
     return true;
+}
+
+bool clp_epb_is_nameless(struct clp_epb *b, const struct clp_epb_sample *s)
+{
+    if (s->stack == CLP_EPB_NO_STACK)
+        return false;
+    struct clp_epb_stack *stack = &b->stacks[s->stack];
+    uint64_t version = clp_bodies_version(b->bodies) + 1;
+    if (stack->missing == version || stack->version == version)
+        return stack->missing == version;
+    for (uint32_t i = 0; i < stack->len; i++)
+        if (find_frame(b, b->frames[stack->first + i], i == 0, s->ticks) == CLP_BODY_NONE) {
+            stack->missing = version;
+            return true;
+        }
+    return false;
 }
 
 uint32_t clp_epb_word_stack(struct clp_epb *b, const char *word)

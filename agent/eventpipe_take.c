@@ -32,36 +32,31 @@ static struct clp_bytes payload_of(const struct clp_nettrace_event *e)
 
 /* ---- code ---------------------------------------------------------------------------------- */
 
-static void take_method(struct clp_epb *b, const struct clp_nettrace_event *e, bool listed)
+enum told { TOLD_LOADED, TOLD_LISTED, TOLD_UNLOADED };
+
+static void take_method(struct clp_epb *b, const struct clp_nettrace_event *e, enum told told)
 {
     char type[TEXT_BYTES], name[TEXT_BYTES], signature[TEXT_BYTES];
     struct clp_bytes c = payload_of(e);
-    struct clp_body_load load = {.ticks = e->ticks, .listed = listed};
+    struct clp_body_told t = {
+        .ticks = e->ticks, .type = type, .name = name, .signature = signature};
     (void)clp_bytes_u64(&c); /* method */
     (void)clp_bytes_u64(&c); /* module */
-    load.start = clp_bytes_u64(&c);
-    load.size = clp_bytes_u32(&c);
+    t.start = clp_bytes_u64(&c);
+    t.size = clp_bytes_u32(&c);
     (void)clp_bytes_u32(&c); /* token */
-    load.flags = clp_bytes_u32(&c);
+    t.flags = clp_bytes_u32(&c);
     if (c.bad)
         return;
     take_text(&c, type, sizeof(type));
     take_text(&c, name, sizeof(name));
     take_text(&c, signature, sizeof(signature));
-    load.type = type;
-    load.name = name;
-    load.signature = signature;
-    clp_bodies_load(b->bodies, &load);
-}
-
-static void take_unload(struct clp_epb *b, const struct clp_nettrace_event *e)
-{
-    struct clp_bytes c = payload_of(e);
-    (void)clp_bytes_u64(&c);
-    (void)clp_bytes_u64(&c);
-    uint64_t start = clp_bytes_u64(&c);
-    if (!c.bad)
-        clp_bodies_unload(b->bodies, start, e->ticks);
+    if (told == TOLD_LOADED)
+        clp_bodies_load(b->bodies, &t);
+    else if (told == TOLD_LISTED)
+        clp_bodies_list(b->bodies, &t);
+    else
+        clp_bodies_unload(b->bodies, &t);
 }
 
 /* ---- samples ------------------------------------------------------------------------------- */
@@ -210,10 +205,10 @@ static void take_runtime(struct clp_epb *b, const struct clp_nettrace_event *e)
 {
     switch (e->meta->event_id) {
     case CLP_CLR_METHOD_LOAD:
-        take_method(b, e, false);
+        take_method(b, e, TOLD_LOADED);
         break;
     case CLP_CLR_METHOD_UNLOAD:
-        take_unload(b, e);
+        take_method(b, e, TOLD_UNLOADED);
         break;
     case CLP_CLR_EXCEPTION:
         take_exception(b, e);
@@ -251,5 +246,5 @@ void clp_epb_event(struct clp_epb *b, const struct clp_nettrace_event *e)
     else if (e->meta->known == CLP_PROVIDER_RUNTIME)
         take_runtime(b, e);
     else if (e->meta->known == CLP_PROVIDER_RUNDOWN && e->meta->event_id == CLP_CLR_METHOD_UNLOAD)
-        take_method(b, e, true);
+        take_method(b, e, TOLD_LISTED);
 }

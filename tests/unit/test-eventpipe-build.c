@@ -172,8 +172,8 @@ static void names_may_come_after_the_samples(void **state)
     event(&f, SAMPLE, 7, 10 * MS, 1);
     assert_int_equal(clp_nettrace_feed(f.reader, f.w.bytes, f.w.len), 0);
     size_t fed = f.w.len;
-    clp_epb_settle(f.build, 500 * MS);
-    assert_int_equal(clp_epb_waiting(f.build), 1);
+    clp_epb_settle(f.build, 500 * MS, 500 * MS);
+    assert_int_equal(clp_epb_nameless(f.build), 1);
     load(&f, 0x1000, 1, "A", "Leaf");
     load(&f, 0x2000, 2, "A", "Caller");
     f.fed = fed;

@@ -12,7 +12,7 @@ import pprof
 from harness import Case, record_work, timers, wait_for
 
 NO_SUCH_PROCESS = 3
-ROUNDS = int(os.environ.get("CLP_ROUNDS", "50" if harness.framework() == "net10.0" else "10"))
+ROUNDS = int(os.environ.get("CLP_ROUNDS", "50" if harness.full() else "10"))
 
 
 class TestRounds(Case):
@@ -93,7 +93,7 @@ class TestWaits(Case):
     def test_eintr(self):
         """Not one EINTR or early return that the unprofiled program does not have."""
         target = self.target("eintr")
-        seconds = int(os.environ.get("CLP_EINTR_SECONDS", "20"))
+        seconds = int(os.environ.get("CLP_EINTR_SECONDS", "60" if harness.full() else "6"))
         target.begin()
         time.sleep(seconds)
         plain = self.sums(target.end())

@@ -383,6 +383,8 @@ static void passes_keep_to_their_budget(void **state)
     assert_true((double)pause >= (double)cost * 1000 * 0.8 || pause >= 5 * CLP_NSEC_PER_SEC);
     harness_stop();
     for (size_t i = 0; i < CLP_ARRAY_LEN(b); i++)
+        b[i].stop = true; /* all of them, before the first is waited for */
+    for (size_t i = 0; i < CLP_ARRAY_LEN(b); i++)
         harness_burn_stop(&b[i]);
 }
 

@@ -184,7 +184,7 @@ static bool take_signal(int fd)
 /* Sleeps until there is something to do, at most until `until_ns`. */
 static void wait_for_events(struct clp_daemon *d, uint64_t until_ns)
 {
-    static struct pollfd fds[3 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_SESSION_FDS];
+    static struct pollfd fds[3 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_TARGET_FDS];
     nfds_t n = 0;
     uint64_t now_ns = clp_clock_monotonic_ns();
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.stop_fd, .events = POLLIN};
@@ -193,7 +193,7 @@ static void wait_for_events(struct clp_daemon *d, uint64_t until_ns)
     n += clp_status_fds(d->status, fds + n);
     for (size_t i = 0; i < d->roster.count; i++)
         if (d->roster.members[i]->target)
-            n += clp_session_fds(clp_target_session(d->roster.members[i]->target), fds + n);
+            n += clp_target_fds(d->roster.members[i]->target, fds + n);
     int ms = now_ns < until_ns ? (int)((until_ns - now_ns) / CLP_NSEC_PER_MSEC) + 1 : 0;
     (void)poll(fds, n, ms);
     if (fds[0].revents)
@@ -274,6 +274,18 @@ static void finish(struct clp_daemon *d)
 
 /* ---- the beginning ------------------------------------------------------------------------- */
 
+/* Sessions of the engine eventpipe that a killed agent left are stopped first. */
+static void open_journal(struct clp_daemon *d)
+{
+    char folder[4096];
+    int n = snprintf(folder, sizeof(folder), "%s/eventpipe", d->options.config->state_dir);
+    int r = n < (int)sizeof(folder) ? clp_journal_open(folder, &d->journal) : -ENAMETOOLONG;
+    if (r == 0)
+        r = clp_journal_recover(d->journal);
+    if (r < 0)
+        clp_log_debug("open EventPipe sessions cannot be noted in state.dir: %s", strerror(-r));
+}
+
 /* Without a state directory the agent works, but only that long. */
 static int open_state(struct clp_daemon *d, struct clp_fault *fault)
 {
@@ -295,6 +307,7 @@ static int open_state(struct clp_daemon *d, struct clp_fault *fault)
             return clp_fault_set(fault, -ENOMEM, "out of memory");
         clp_log_warning("%s", why.text);
     }
+    open_journal(d);
     return 0;
 }
 
@@ -319,6 +332,7 @@ static void tear_down(struct clp_daemon *d)
 {
     clp_port_stop(d->port);
     clp_roster_done(&d->roster);
+    clp_journal_close(d->journal);
     clp_outbox_free(d->outbox);
     clp_status_close(d->status);
     clp_seq_free(d->seq);

@@ -23,6 +23,7 @@ struct clp_daemon {
     struct clp_status_socket *status;
     struct clp_port *port;
     struct clp_walltime walltime;
+    struct clp_journal *journal; /* of EventPipe sessions; NULL: none can be kept */
     struct clp_roster roster;
     size_t targets; /* members with a target */
     bool stopping;

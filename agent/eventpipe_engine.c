@@ -12,6 +12,9 @@
 #define LONG_BUFFER_MB 64u
 #define BURST_BUFFER_MB 32u
 #define LIST_BUFFER_MB 256u /* a list is written at once, and may be long */
+#define STOP_LEFT_NS (2 * CLP_NSEC_PER_SEC)
+#define STEP_NS (20 * CLP_NSEC_PER_MSEC) /* keeps bursts on time */
+#define REST_NS (250 * CLP_NSEC_PER_MSEC)
 #define CLOCK_NS (50 * CLP_NSEC_PER_MSEC)
 /* The runtime writes what it has every 100 ms: after this long without a byte there was nothing. */
 #define SILENCE_NS CLP_NSEC_PER_SEC
@@ -24,6 +27,7 @@
 #define KEY_EXCEPTION 0x8000u
 #define KEY_ALLOCATION_SAMPLING 0x80000000000u
 #define RUNDOWN_METHODS 0x30u
+#define IDS_MAJOR 10u /* from this version on a session may list the events it wants */
 
 #define RUNTIME "Microsoft-Windows-DotNETRuntime"
 #define SAMPLER "Microsoft-DotNETCore-SampleProfiler"
@@ -35,8 +39,9 @@ _Static_assert((unsigned)ROLE_COUNT == CLP_EPE_SESSIONS_MAX, "one session for ea
 struct session {
     struct clp_stream stream;
     struct clp_nettrace *reader;
-    uint64_t live_ns;
-    uint64_t last_ns; /* when bytes came last */
+    uint64_t asked_ns, live_ns;
+    uint64_t last_ns;   /* when bytes came last */
+    uint64_t lost_told; /* of its reader's count */
 };
 
 struct clp_epe {
@@ -49,12 +54,14 @@ struct clp_epe {
     struct session sessions[ROLE_COUNT];
     struct clp_epb *build;
     struct clp_clocks *clocks;
+    uint32_t wants;
     uint64_t start_ns, start_unix_ns, end_ns;
     uint64_t burst_from_ns, burst_to_ns; /* of the last burst that ran; 0: none yet */
     uint64_t burst_begin_ns;             /* when its period began */
     uint64_t next_burst_ns, next_clock_ns;
     uint64_t lost;
-    bool partial, listed_at_end;
+    uint64_t refused_sessions; /* bursts and lists that did not come about */
+    bool partial, listed;      /* listed: for the end of this window */
     uint8_t chunk[CHUNK_BYTES];
 };
 
@@ -71,34 +78,42 @@ static const uint32_t event_ids[] = {
  * 4 carries exceptions, contention, collections and sampled allocations. Before, exceptions have a
  * session of their own at level 2, where each is one event instead of four, and allocation ticks
  * need level 5 of the collector's keyword. */
-static struct clp_ipc_provider provider_of(enum role role, unsigned major)
+static struct clp_ipc_provider events_provider(uint32_t wants, bool ids)
 {
-    bool ids = major >= 10;
-    struct clp_ipc_provider p = {.name = RUNTIME, .level = 5};
+    struct clp_ipc_provider p = {.name = RUNTIME, .level = 4};
+    if (wants & CLP_EPB_COLLECTIONS)
+        p.keywords |= KEY_GC;
+    if (wants & CLP_EPB_LOCKS)
+        p.keywords |= KEY_CONTENTION;
+    if (wants & CLP_EPB_EXCEPTIONS && ids)
+        p.keywords |= KEY_EXCEPTION;
+    if (wants & CLP_EPB_ALLOCATIONS) {
+        p.keywords |= ids ? KEY_ALLOCATION_SAMPLING : KEY_GC;
+        p.level = ids ? 4 : 5;
+    }
+    p.event_ids = event_ids;
+    p.event_id_count = CLP_ARRAY_LEN(event_ids);
+    return p;
+}
+
+static struct clp_ipc_provider provider_of(const struct clp_epe *e, enum role role)
+{
     switch (role) {
     case ROLE_METHODS:
-        p.keywords = KEY_JIT | KEY_LOADER;
-        p.event_ids = method_ids;
-        p.event_id_count = CLP_ARRAY_LEN(method_ids);
-        break;
+        return (struct clp_ipc_provider){.name = RUNTIME,
+                                         .level = 5,
+                                         .keywords = KEY_JIT | KEY_LOADER,
+                                         .event_ids = method_ids,
+                                         .event_id_count = CLP_ARRAY_LEN(method_ids)};
     case ROLE_EVENTS:
-        p.keywords = ids ? KEY_GC | KEY_CONTENTION | KEY_EXCEPTION | KEY_ALLOCATION_SAMPLING
-                         : KEY_GC | KEY_CONTENTION;
-        p.level = ids ? 4 : 5;
-        p.event_ids = event_ids;
-        p.event_id_count = CLP_ARRAY_LEN(event_ids);
-        break;
+        return events_provider(e->wants, e->port.runtime_major >= IDS_MAJOR);
     case ROLE_EXCEPTIONS:
-        p.keywords = KEY_EXCEPTION;
-        p.level = 2;
-        break;
+        return (struct clp_ipc_provider){.name = RUNTIME, .level = 2, .keywords = KEY_EXCEPTION};
     case ROLE_BURST:
-        p = (struct clp_ipc_provider){.name = SAMPLER, .level = 5};
-        break;
+        return (struct clp_ipc_provider){.name = SAMPLER, .level = 5};
     default:
-        p = (struct clp_ipc_provider){.name = NOTHING};
+        return (struct clp_ipc_provider){.name = NOTHING};
     }
-    return p;
 }
 
 static uint32_t buffer_of(enum role role)
@@ -110,7 +125,14 @@ static uint32_t buffer_of(enum role role)
 
 static bool is_wanted(const struct clp_epe *e, enum role role)
 {
-    return role != ROLE_EXCEPTIONS || e->port.runtime_major < 10;
+    bool ids = e->port.runtime_major >= IDS_MAJOR;
+    if (role == ROLE_EXCEPTIONS)
+        return !ids && (e->wants & CLP_EPB_EXCEPTIONS);
+    if (role == ROLE_EVENTS)
+        return events_provider(e->wants, ids).keywords != 0;
+    if (role == ROLE_BURST)
+        return e->wants & (CLP_EPB_CPU | CLP_EPB_WALLTIME);
+    return true;
 }
 
 /* ---- sessions ------------------------------------------------------------------------------ */
@@ -138,16 +160,33 @@ static void fail(struct clp_epe *e, int error, uint32_t hresult)
         (void)clp_fault_set(&e->fault, CLP_FAULT_REFUSED,
                             "the runtime of process %d refused a session: %s (0x%08x)", e->pid,
                             why ? why : "unknown reason", hresult);
+    else if (error == -ETIMEDOUT)
+        (void)clp_fault_set(&e->fault, error,
+                            "process %d has not opened a session within %u s: it is stopped or has "
+                            "no processor, or another tool holds its diagnostics port; try again",
+                            e->pid, (unsigned)(CLP_STREAM_OPEN_NS / CLP_NSEC_PER_SEC));
     else
         (void)clp_fault_set(&e->fault, error, "cannot open a session with process %d: %s", e->pid,
                             why);
     e->state = CLP_EPE_FAILED;
 }
 
+/* Without a burst or a list the window has less; without the others it is no window. */
+static void opening_failed(struct clp_epe *e, enum role role, int error, uint32_t hresult)
+{
+    bool can_do_without = role == ROLE_BURST || (role == ROLE_LIST && e->state != CLP_EPE_STARTING);
+    if (!can_do_without) {
+        fail(e, error, hresult);
+        return;
+    }
+    e->sessions[role].reader = clp_nettrace_free(e->sessions[role].reader);
+    e->refused_sessions++;
+}
+
 static void open_session(struct clp_epe *e, enum role role)
 {
     struct session *s = &e->sessions[role];
-    struct clp_ipc_provider provider = provider_of(role, e->port.runtime_major);
+    struct clp_ipc_provider provider = provider_of(e, role);
     struct clp_ipc_collect collect = {
         .buffer_mb = buffer_of(role),
         .rundown_keywords = role == ROLE_LIST ? RUNDOWN_METHODS : 0,
@@ -160,10 +199,11 @@ static void open_session(struct clp_epe *e, enum role role)
         config.gap = code_is_lost;
     s->reader = clp_nettrace_free(s->reader);
     int r = clp_nettrace_new(&config, &s->reader);
+    s->asked_ns = clp_clock_monotonic_ns();
     if (r == 0)
-        r = clp_stream_open(&s->stream, &collect, clp_clock_monotonic_ns());
+        r = clp_stream_open(&s->stream, &collect, s->asked_ns);
     if (r < 0)
-        fail(e, r, 0);
+        opening_failed(e, role, r, 0);
 }
 
 static void session_is_live(struct clp_epe *e, enum role role, uint64_t now_ns)
@@ -181,7 +221,8 @@ static void session_is_over(struct clp_epe *e, enum role role)
     if (!s->reader)
         return;
     clp_nettrace_finish(s->reader);
-    e->lost += clp_nettrace_counts(s->reader)->lost;
+    e->lost += clp_nettrace_counts(s->reader)->lost - s->lost_told;
+    s->lost_told = 0;
     if (!clp_nettrace_is_complete(s->reader))
         e->partial = true;
     s->reader = clp_nettrace_free(s->reader);
@@ -219,7 +260,7 @@ static void step_session(struct clp_epe *e, enum role role, uint64_t now_ns)
         if (r == 0)
             session_is_live(e, role, now_ns);
         else if (r != -EAGAIN)
-            fail(e, r, s->stream.hresult);
+            opening_failed(e, role, r, s->stream.hresult);
     }
     if (s->stream.state == CLP_STREAM_LIVE || s->stream.state == CLP_STREAM_STOPPING)
         read_session(e, role);
@@ -283,9 +324,22 @@ static void end_burst(struct clp_epe *e, uint64_t now_ns)
     read_clocks(e, now_ns);
 }
 
+/* Without a sampler nothing else gives events their place. */
+static void settle_events(struct clp_epe *e, uint64_t now_ns)
+{
+    if (now_ns < e->next_burst_ns)
+        return;
+    clp_epb_settle(e->build, now_ns, named_until(e, now_ns));
+    e->next_burst_ns = now_ns + e->config.period_ns;
+}
+
 static void step_bursts(struct clp_epe *e, uint64_t now_ns)
 {
     const struct session *s = &e->sessions[ROLE_BURST];
+    if (!is_wanted(e, ROLE_BURST)) {
+        settle_events(e, now_ns);
+        return;
+    }
     if (s->stream.state == CLP_STREAM_LIVE && now_ns >= s->live_ns + e->config.burst_ns)
         end_burst(e, now_ns);
     else if (s->stream.state == CLP_STREAM_LIVE && now_ns >= e->next_clock_ns)
@@ -329,13 +383,14 @@ static void step_start(struct clp_epe *e, uint64_t now_ns)
     e->start_unix_ns = clp_clock_realtime_ns();
     e->partial = false;
     e->state = CLP_EPE_LIVE;
-    begin_burst(e, now_ns);
+    clp_epb_begin(e->build, now_ns);
+    read_clocks(e, now_ns);
 }
 
 /* The long sessions end when the target does. */
 static bool target_is_gone(const struct clp_epe *e)
 {
-    return !is_open(e, ROLE_METHODS) || !is_open(e, ROLE_EVENTS);
+    return !is_open(e, ROLE_METHODS);
 }
 
 static void stop_all(struct clp_epe *e, uint64_t now_ns)
@@ -344,27 +399,73 @@ static void stop_all(struct clp_epe *e, uint64_t now_ns)
         clp_stream_stop(&e->sessions[r].stream, now_ns);
 }
 
+/* The sampler ends before the window does: what it is asked for now would be of the next. */
+static void rest_sampler(struct clp_epe *e, uint64_t now_ns)
+{
+    struct session *s = &e->sessions[ROLE_BURST];
+    if (s->stream.state == CLP_STREAM_LIVE)
+        end_burst(e, now_ns);
+    else if (s->stream.state == CLP_STREAM_OPENING && e->state == CLP_EPE_ENDING)
+        clp_stream_close(&s->stream);
+}
+
+/* The window ends when its last clock has been read. */
+static void close_window(struct clp_epe *e, uint64_t now_ns)
+{
+    if (!target_is_gone(e))
+        read_clocks(e, now_ns);
+    e->end_ns = clp_clock_monotonic_ns();
+    if (e->wants & CLP_EPB_CPU)
+        clp_epb_short_lived(e->build, clp_clocks_untold_ns(e->clocks));
+}
+
+/* Whether the list of methods is being fetched for this window, because a name is missing. */
+static bool fetches_names(struct clp_epe *e)
+{
+    if (!e->listed && !target_is_gone(e) && clp_epb_nameless(e->build) > 0) {
+        e->listed = true;
+        open_session(e, ROLE_LIST);
+    }
+    return is_open(e, ROLE_LIST);
+}
+
+/* The burst that is on ends, then the window, then the names of its time are awaited: what the
+ * runtime tells of code lags behind. */
+static void step_cut(struct clp_epe *e, uint64_t now_ns)
+{
+    if (target_is_gone(e)) {
+        if (e->end_ns == 0)
+            close_window(e, now_ns);
+        e->state = CLP_EPE_ENDING;
+        return;
+    }
+    rest_sampler(e, now_ns);
+    if (is_open(e, ROLE_BURST))
+        return;
+    if (e->end_ns == 0) {
+        close_window(e, now_ns);
+        close_period(e, e->end_ns);
+    }
+    if (is_open(e, ROLE_LIST) || named_until(e, now_ns) < e->end_ns)
+        return;
+    if (!fetches_names(e))
+        e->state = CLP_EPE_CUT;
+}
+
 /* First the sampler ends, then the names of what it saw are asked for, then the rest ends. */
 static void step_end(struct clp_epe *e, uint64_t now_ns)
 {
     if (is_open(e, ROLE_BURST) || is_open(e, ROLE_LIST))
         return;
-    if (!e->listed_at_end && !target_is_gone(e)) {
-        e->listed_at_end = true;
-        close_period(e, now_ns);
-        if (clp_epb_nameless(e->build) > 0) {
-            open_session(e, ROLE_LIST);
-            return;
-        }
-    }
+    close_period(e, e->end_ns);
+    if (fetches_names(e))
+        return;
     stop_all(e, now_ns);
     bool open = false;
     for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
         open |= is_open(e, r);
-    if (open)
-        return;
-    close_period(e, e->end_ns);
-    e->state = CLP_EPE_DONE;
+    if (!open)
+        e->state = CLP_EPE_DONE;
 }
 
 enum clp_epe_state clp_epe_step(struct clp_epe *e)
@@ -382,9 +483,13 @@ enum clp_epe_state clp_epe_step(struct clp_epe *e)
         else
             step_bursts(e, now_ns);
         break;
+    case CLP_EPE_CUTTING:
+        step_cut(e, now_ns);
+        break;
     case CLP_EPE_ENDING:
         step_end(e, now_ns);
         break;
+    case CLP_EPE_CUT:
     case CLP_EPE_DONE:
     case CLP_EPE_FAILED:
         break;
@@ -392,21 +497,24 @@ enum clp_epe_state clp_epe_step(struct clp_epe *e)
     return e->state;
 }
 
+void clp_epe_cut(struct clp_epe *e)
+{
+    if (e->state != CLP_EPE_LIVE)
+        return;
+    e->end_ns = 0;
+    e->state = CLP_EPE_CUTTING;
+}
+
 void clp_epe_end(struct clp_epe *e)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
-    if (e->state != CLP_EPE_LIVE)
+    if (e->state != CLP_EPE_LIVE && e->state != CLP_EPE_CUTTING)
         return;
-    e->end_ns = now_ns;
+    bool closed = e->state == CLP_EPE_CUTTING && e->end_ns != 0;
     e->state = CLP_EPE_ENDING;
-    struct session *s = &e->sessions[ROLE_BURST];
-    if (s->stream.state == CLP_STREAM_LIVE)
-        end_burst(e, now_ns);
-    else if (s->stream.state == CLP_STREAM_OPENING)
-        clp_stream_close(&s->stream);
-    if (!target_is_gone(e))
-        read_clocks(e, now_ns);
-    clp_epb_short_lived(e->build, clp_clocks_untold_ns(e->clocks));
+    rest_sampler(e, now_ns);
+    if (!closed)
+        close_window(e, now_ns);
 }
 
 /* ---- for the owner ------------------------------------------------------------------------- */
@@ -419,6 +527,25 @@ nfds_t clp_epe_fds(const struct clp_epe *e, struct pollfd *fds)
     return n;
 }
 
+bool clp_epe_is_cutting(const struct clp_epe *e)
+{
+    return e->state == CLP_EPE_CUTTING || e->state == CLP_EPE_CUT;
+}
+
+/* Between bursts nothing has to be on time. */
+uint64_t clp_epe_patience_ns(const struct clp_epe *e)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    if (e->state != CLP_EPE_LIVE || is_open(e, ROLE_BURST))
+        return STEP_NS;
+    return e->next_burst_ns > now_ns ? CLP_MIN(e->next_burst_ns - now_ns, REST_NS) : STEP_NS;
+}
+
+uint64_t clp_epe_samples(const struct clp_epe *e)
+{
+    return clp_epb_samples(e->build);
+}
+
 uint64_t clp_epe_start_ns(const struct clp_epe *e)
 {
     return e->state == CLP_EPE_STARTING ? 0 : e->start_ns;
@@ -429,16 +556,58 @@ const struct clp_fault *clp_epe_fault(const struct clp_epe *e)
     return &e->fault;
 }
 
-int clp_epe_profile(struct clp_epe *e, struct clp_profile **ret)
+uint64_t clp_epe_waits_since_ns(const struct clp_epe *e)
+{
+    uint64_t since_ns = 0;
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
+        if (e->sessions[r].stream.state == CLP_STREAM_OPENING &&
+            (since_ns == 0 || e->sessions[r].asked_ns < since_ns))
+            since_ns = e->sessions[r].asked_ns;
+    return since_ns;
+}
+
+static void begin_window(struct clp_epe *e, uint64_t start_ns, uint64_t start_unix_ns)
+{
+    e->start_ns = start_ns;
+    e->start_unix_ns = start_unix_ns;
+    e->end_ns = e->lost = e->refused_sessions = 0;
+    e->partial = e->listed = false;
+    e->state = CLP_EPE_LIVE;
+}
+
+/* What the long sessions have lost so far is told once. */
+static uint64_t take_lost(struct clp_epe *e)
+{
+    uint64_t lost = e->lost;
+    for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++) {
+        struct session *s = &e->sessions[r];
+        uint64_t now = s->reader ? clp_nettrace_counts(s->reader)->lost : 0;
+        lost += now - s->lost_told;
+        s->lost_told = now;
+    }
+    return lost;
+}
+
+int clp_epe_window(struct clp_epe *e, struct clp_epe_window *ret)
 {
     struct clp_epb_window w = {
         .start_unix_ns = e->start_unix_ns,
         .duration_ns = e->end_ns - e->start_ns,
         .end_ticks = e->end_ns,
-        .lost = e->lost,
+        .lost = take_lost(e),
+        .refused_sessions = e->refused_sessions,
         .partial = e->partial,
     };
-    return clp_epb_finish(e->build, &w, ret);
+    *ret = (struct clp_epe_window){
+        .start_ns = e->start_ns,
+        .duration_ns = w.duration_ns,
+        .start_unix_ns = w.start_unix_ns,
+        .samples = clp_epb_samples(e->build),
+    };
+    int r = clp_epb_finish(e->build, &w, &ret->profile);
+    if (r == 0 && e->state == CLP_EPE_CUT)
+        begin_window(e, e->end_ns, w.start_unix_ns + w.duration_ns);
+    return r;
 }
 
 static const char *thread_name(void *context, uint64_t tid)
@@ -449,10 +618,13 @@ static const char *thread_name(void *context, uint64_t tid)
 
 static int start(struct clp_epe *e, const struct clp_dotnet *found)
 {
-    struct clp_epb_config build = {.thread_name = thread_name, .context = e, .cpu = true};
+    struct clp_epb_config build = {
+        .thread_name = thread_name, .context = e, .cpu = true, .wants = e->wants};
     int r = clp_epb_new(&build, &e->build);
-    if (r == 0)
+    if (r == 0) {
+        clp_epb_begin(e->build, UINT64_MAX);
         r = clp_clocks_new(found->pid, found->ns_pid == found->pid, &e->clocks);
+    }
     for (enum role role = ROLE_METHODS; r == 0 && role <= ROLE_EXCEPTIONS; role++)
         if (is_wanted(e, role))
             open_session(e, role);
@@ -469,6 +641,7 @@ int clp_epe_new(const struct clp_dotnet *found, const struct clp_epe_config *con
     e->pid = found->pid;
     e->start_ticks = found->start_ticks;
     e->port = clp_stream_port_of(found);
+    e->wants = clp_epb_wants(config->types);
     for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
         clp_stream_init(&e->sessions[r].stream, &e->port);
     int r = start(e, found);
@@ -490,11 +663,14 @@ struct clp_epe *clp_epe_free(struct clp_epe *e)
 {
     if (!e)
         return NULL;
+    bool answers = true; /* one that does not is asked once; the journal keeps the rest */
     for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++) {
         struct session *s = &e->sessions[r];
-        bool live = s->stream.state == CLP_STREAM_LIVE;
+        bool live = s->stream.state == CLP_STREAM_LIVE || s->stream.state == CLP_STREAM_STOPPING;
         clp_stream_close(&s->stream); /* first: a stop waits for the reader of an open stream */
-        if (live && clp_stream_stop_left(&e->port, s->stream.id) == 0)
+        if (live && answers)
+            answers = clp_stream_stop_left(&e->port, s->stream.id, STOP_LEFT_NS) == 0;
+        if (live && answers)
             (void)!clp_journal_remove(e->config.journal, e->pid, e->start_ticks, s->stream.id);
         clp_nettrace_free(s->reader);
     }

@@ -64,6 +64,7 @@ struct clp_epb_thread {
     double carry_ns;     /* CPU that waits for a sample */
     uint64_t lock_ticks; /* contention that has begun, 0 = none */
     uint32_t lock_stack;
+    bool lock_told;          /* its beginning was in a window before */
     uint32_t window, labels; /* thread labels of that window */
     char name[64];
     bool named;
@@ -74,6 +75,7 @@ struct clp_epb {
     struct clp_bodies *bodies;
     struct clp_profile *profile;
     uint32_t window; /* from 1 */
+    uint64_t start_ticks;
 
     struct clp_epb_sample *samples;
     uint32_t sample_count, sample_cap;
@@ -98,9 +100,11 @@ struct clp_epb {
     uint32_t gc_label;
     double gc_count;
     uint64_t short_lived_ns;
+    uint32_t columns[CLP_EPB_V_COUNT + 1]; /* of the profile; those not wanted have the last */
+    uint32_t column_count;
     /* Counted per window. */
-    uint64_t wall_samples, lost_samples, truncated, unknown_frames, gone_frames, ticks_used,
-        exceptions, contentions;
+    uint64_t all_samples, wall_samples, lost_samples, truncated, unknown_frames, gone_frames,
+        ticks_used, exceptions, contentions;
     uint32_t specials[8]; /* locations + 1 */
     uint32_t special_window;
 };

@@ -243,8 +243,8 @@ bool clp_epb_place(struct clp_epb *b, struct clp_epb_sample *s, bool force)
         stack = clp_epb_word_stack(b, kinds[s->kind].without_stack);
     else if (!profile_stack(b, s, force, &stack))
         return false;
-    values[kinds[s->kind].values[0]] += s->values[0];
-    values[kinds[s->kind].values[1]] += s->values[1];
+    values[b->columns[kinds[s->kind].values[0]]] += s->values[0];
+    values[b->columns[kinds[s->kind].values[1]]] += s->values[1];
     const char *key = s->label != CLP_EPB_NO_LABEL ? kinds[s->kind].label : NULL;
     const char *text = key ? b->texts[s->label - 1] : NULL;
     clp_profile_add(b->profile, stack, clp_epb_thread_labels(b, s->tid, key, text), values);

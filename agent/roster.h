@@ -52,9 +52,11 @@ struct clp_member {
     unsigned failures;            /* in a row */
     uint64_t retry_at_ns;         /* refused; UINT64_MAX: never again */
 
-    char service[CLP_SERVICE_BYTES];          /* as far as it is known */
-    struct clp_identity *identity;            /* with the target; NULL otherwise */
-    struct clp_target *target;                /* attaching and profiling */
+    char service[CLP_SERVICE_BYTES]; /* as far as it is known */
+    struct clp_identity *identity;   /* with the target; NULL otherwise */
+    struct clp_target *target;       /* attaching and profiling */
+    bool events; /* the library cannot be had: the engine eventpipe, which `why` explains */
+    char why_events[CLP_FAULT_BYTES];
     uint64_t session_counters[CLP_CTR_COUNT]; /* of this session at its last window */
     uint64_t kernel_at_window_ns;             /* 0: not known */
     struct clp_member_totals totals;

@@ -48,6 +48,9 @@ internal static class Program
         ["chunks"] = o => new ChunksMode(o),
         ["spanchecks"] = o => new SpanChecksMode(o),
         ["requests"] = o => new RequestsMode(o),
+        ["eventtruth"] = o => new EventTruthMode(o),
+        ["sources"] = o => new SourcesMode(o),
+        ["emitted"] = o => new EmittedMode(o),
         ["switchcost"] = o => new SwitchCostMode(o),
     };
 

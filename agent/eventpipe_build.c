@@ -261,11 +261,11 @@ static void report_open_waits(struct clp_epb *b, uint64_t end_ticks)
             .tid = i.key_u64,
             .values = {t->lock_told ? 0 : 1, (double)(end_ticks - t->lock_ticks)},
             .stack = t->lock_stack,
+            .activity = t->lock_activity,
             .kind = CLP_EPB_LOCK,
             .settled = true,
         };
         t->lock_ticks = end_ticks;
-        b->contentions += !t->lock_told;
         t->lock_told = true;
         clp_epb_add(b, &s);
     }
@@ -283,7 +283,8 @@ static void report_carried(struct clp_epb *b)
         char word[96];
         if (t->carry_ns <= 0)
             continue;
-        uint32_t labels = clp_epb_thread_labels(b, i.key_u64, NULL, NULL); /* also finds the name */
+        uint32_t labels =
+            clp_epb_thread_labels(b, i.key_u64, &(struct clp_epb_labels){0}); /* finds the name */
         values[b->columns[CLP_EPB_V_CPU]] = t->carry_ns;
         snprintf(word, sizeof(word), "[native %s]", *t->name ? t->name : "thread");
         clp_profile_add(b->profile, clp_epb_word_stack(b, word), labels, values);
@@ -326,6 +327,26 @@ static void keep_stacks(struct clp_epb *b)
     free(old.frames);
 }
 
+/* Activities that have ended and that nothing refers to any more, when they are many. */
+static void forget_activities(struct clp_epb *b)
+{
+    struct clp_epb_spans old = b->spans;
+    struct clp_map_item i;
+    if (old.count < CLP_EPB_ACTIVITIES_MAX / 2)
+        return;
+    clp_epb_spans_init(&b->spans);
+    for (uint32_t k = 0; k < old.count; k++)
+        if (!old.items[k].ended && old.items[k].span.span_id)
+            clp_epb_spans_copy(&b->spans, &old, k + 1);
+    for (uint32_t k = 0; k < b->sample_count; k++)
+        b->samples[k].activity = clp_epb_spans_copy(&b->spans, &old, b->samples[k].activity);
+    for (uint32_t at = clp_map_begin(&b->threads); clp_map_next(&b->threads, &at, &i);) {
+        struct clp_epb_thread *t = i.value->ptr;
+        t->lock_activity = clp_epb_spans_copy(&b->spans, &old, t->lock_activity);
+    }
+    clp_epb_spans_done(&old);
+}
+
 static void begin_window(struct clp_epb *b, struct clp_profile *profile)
 {
     b->profile = profile;
@@ -335,6 +356,7 @@ static void begin_window(struct clp_epb *b, struct clp_profile *profile)
     b->ticks_used = b->exceptions = b->contentions = b->short_lived_ns = 0;
     b->all_samples = b->sample_count;
     keep_stacks(b);
+    forget_activities(b);
 }
 
 /* Those that are younger than the window come to the front. */
@@ -368,6 +390,7 @@ int clp_epb_finish(struct clp_epb *b, const struct clp_epb_window *w, struct clp
     report_carried(b);
     clp_profile_set_window(b->profile, w->start_unix_ns, w->duration_ns);
     comment(b, w);
+    clp_span_labels_finish(&b->span_labels, b->profile);
     *ret = b->profile;
     begin_window(b, next);
     clp_bodies_forget_dead(b->bodies, w->end_ticks);
@@ -399,6 +422,8 @@ int clp_epb_new(const struct clp_epb_config *config, struct clp_epb **ret)
     choose_columns(b);
     clp_index_init(&b->stack_index);
     clp_map_init(&b->text_map, TEXTS_MAX);
+    clp_epb_spans_init(&b->spans);
+    clp_span_labels_init(&b->span_labels, config->spans);
     clp_map_init(&b->threads, THREADS_MAX);
     if (clp_bodies_new(&b->bodies) < 0 || new_profile(b, &first) < 0) {
         clp_epb_free(b);
@@ -418,6 +443,8 @@ struct clp_epb *clp_epb_free(struct clp_epb *b)
         free(i.value->ptr);
     clp_map_done(&b->threads);
     clp_map_done(&b->text_map);
+    clp_epb_spans_done(&b->spans);
+    clp_span_labels_done(&b->span_labels);
     for (uint32_t k = 0; k < b->text_count; k++)
         free(b->texts[k]);
     clp_index_done(&b->stack_index);

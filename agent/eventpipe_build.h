@@ -21,6 +21,7 @@
 #ifndef CLP_AGENT_EVENTPIPE_BUILD_H
 #define CLP_AGENT_EVENTPIPE_BUILD_H
 
+#include "agent/span_labels.h"
 #include "base/core/core.h"
 #include "pprof/profile.h"
 #include "sampler/nettrace/nettrace.h"
@@ -49,8 +50,11 @@ struct clp_epb;
 struct clp_epb_config {
     /* The name of a thread as the kernel has it, or NULL; the text is copied. May be NULL. */
     const char *(*thread_name)(void *context, uint64_t tid);
+    /* The name of code that no event tells of: true with its text. May be NULL. */
+    bool (*native_name)(void *context, uint64_t address, char *name, size_t cap);
     void *context;
-    bool cpu;       /* clocks will come: without them the profile has no CPU */
+    bool cpu; /* clocks will come: without them the profile has no CPU */
+    enum clp_span_mode spans;
     uint32_t wants; /* enum clp_epb_want; other events are not taken. 0: all */
 };
 

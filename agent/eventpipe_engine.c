@@ -1,6 +1,8 @@
 #include "agent/eventpipe_engine.h"
 
+#include "agent/engine.h"
 #include "agent/eventpipe_clocks.h"
+#include "agent/eventpipe_native.h"
 #include "base/clock.h"
 #include "sampler/nettrace/clr.h"
 
@@ -11,7 +13,8 @@
 #define CHUNK_BYTES (64u << 10)
 #define LONG_BUFFER_MB 64u
 #define BURST_BUFFER_MB 32u
-#define LIST_BUFFER_MB 256u /* a list is written at once, and may be long */
+#define LIST_BUFFER_MB 256u                  /* a list is written at once, and may be long */
+#define BURST_STOP_NS (2 * CLP_NSEC_PER_SEC) /* then the stream is closed, which ends it too */
 #define STOP_LEFT_NS (2 * CLP_NSEC_PER_SEC)
 #define STEP_NS (20 * CLP_NSEC_PER_MSEC) /* keeps bursts on time */
 #define REST_NS (250 * CLP_NSEC_PER_MSEC)
@@ -31,9 +34,27 @@
 
 #define RUNTIME "Microsoft-Windows-DotNETRuntime"
 #define SAMPLER "Microsoft-DotNETCore-SampleProfiler"
+#define DIAGNOSTIC_SOURCE "Microsoft-Diagnostics-DiagnosticSource"
+#define DIAGNOSTIC_EVENTS 0x2u
+/* Every source of activities; their ids alone, and nothing that would make an activity be recorded
+ * or sent on that would not be without us. */
+#define ACTIVITIES "FilterAndPayloadSpecs=\"[AS]*/-Propagate:-TraceId;SpanId\""
+#define TASKS "System.Threading.Tasks.TplEventSource"
+#define TASKS_FLOW_ACTIVITY_IDS 0x80u
 #define NOTHING "Clrpulse-None" /* a session needs a provider; nobody has this one */
 
-enum role { ROLE_METHODS, ROLE_EVENTS, ROLE_EXCEPTIONS, ROLE_BURST, ROLE_LIST, ROLE_COUNT };
+/* Kinds of events that carry the id of an activity. */
+#define LABELLED (CLP_EPB_EXCEPTIONS | CLP_EPB_ALLOCATIONS | CLP_EPB_LOCKS)
+
+enum role {
+    ROLE_METHODS,
+    ROLE_EVENTS,
+    ROLE_EXCEPTIONS,
+    ROLE_SPANS,
+    ROLE_BURST,
+    ROLE_LIST,
+    ROLE_COUNT
+};
 _Static_assert((unsigned)ROLE_COUNT == CLP_EPE_SESSIONS_MAX, "one session for each role");
 
 struct session {
@@ -54,6 +75,7 @@ struct clp_epe {
     struct session sessions[ROLE_COUNT];
     struct clp_epb *build;
     struct clp_clocks *clocks;
+    struct clp_native *native; /* of a program compiled ahead of time */
     uint32_t wants;
     uint64_t start_ns, start_unix_ns, end_ns;
     uint64_t burst_from_ns, burst_to_ns; /* of the last burst that ran; 0: none yet */
@@ -61,7 +83,8 @@ struct clp_epe {
     uint64_t next_burst_ns, next_clock_ns;
     uint64_t lost;
     uint64_t refused_sessions; /* bursts and lists that did not come about */
-    bool partial, listed;      /* listed: for the end of this window */
+    bool spans_asked;
+    bool partial, listed; /* listed: for the end of this window */
     uint8_t chunk[CHUNK_BYTES];
 };
 
@@ -109,6 +132,11 @@ static struct clp_ipc_provider provider_of(const struct clp_epe *e, enum role ro
         return events_provider(e->wants, e->port.runtime_major >= IDS_MAJOR);
     case ROLE_EXCEPTIONS:
         return (struct clp_ipc_provider){.name = RUNTIME, .level = 2, .keywords = KEY_EXCEPTION};
+    case ROLE_SPANS:
+        return (struct clp_ipc_provider){.name = DIAGNOSTIC_SOURCE,
+                                         .level = 5,
+                                         .keywords = DIAGNOSTIC_EVENTS,
+                                         .arguments = ACTIVITIES};
     case ROLE_BURST:
         return (struct clp_ipc_provider){.name = SAMPLER, .level = 5};
     default:
@@ -130,6 +158,8 @@ static bool is_wanted(const struct clp_epe *e, enum role role)
         return !ids && (e->wants & CLP_EPB_EXCEPTIONS);
     if (role == ROLE_EVENTS)
         return events_provider(e->wants, ids).keywords != 0;
+    if (role == ROLE_SPANS)
+        return e->config.spans != CLP_SPANS_OFF && (e->wants & LABELLED);
     if (role == ROLE_BURST)
         return e->wants & (CLP_EPB_CPU | CLP_EPB_WALLTIME);
     return true;
@@ -174,7 +204,8 @@ static void fail(struct clp_epe *e, int error, uint32_t hresult)
 /* Without a burst or a list the window has less; without the others it is no window. */
 static void opening_failed(struct clp_epe *e, enum role role, int error, uint32_t hresult)
 {
-    bool can_do_without = role == ROLE_BURST || (role == ROLE_LIST && e->state != CLP_EPE_STARTING);
+    bool can_do_without = role == ROLE_BURST || role == ROLE_SPANS ||
+                          (role == ROLE_LIST && e->state != CLP_EPE_STARTING);
     if (!can_do_without) {
         fail(e, error, hresult);
         return;
@@ -186,13 +217,16 @@ static void opening_failed(struct clp_epe *e, enum role role, int error, uint32_
 static void open_session(struct clp_epe *e, enum role role)
 {
     struct session *s = &e->sessions[role];
-    struct clp_ipc_provider provider = provider_of(e, role);
+    struct clp_ipc_provider providers[] = {
+        provider_of(e, role),
+        {.name = TASKS, .level = 4, .keywords = TASKS_FLOW_ACTIVITY_IDS},
+    };
     struct clp_ipc_collect collect = {
         .buffer_mb = buffer_of(role),
         .rundown_keywords = role == ROLE_LIST ? RUNDOWN_METHODS : 0,
-        .stacks = role != ROLE_METHODS && role != ROLE_LIST,
-        .providers = &provider,
-        .provider_count = 1,
+        .stacks = role != ROLE_METHODS && role != ROLE_LIST && role != ROLE_SPANS,
+        .providers = providers,
+        .provider_count = role == ROLE_SPANS ? 2 : 1,
     };
     struct clp_nettrace_config config = {.event = take_event, .context = e};
     if (role == ROLE_METHODS)
@@ -215,11 +249,24 @@ static void session_is_live(struct clp_epe *e, enum role role, uint64_t now_ns)
         clp_stream_stop(&s->stream, now_ns);
 }
 
+/* The sampler may be on for longer than it was asked for: a target without a processor comes late
+ * to a stop. Then it rests for longer too, so that it never runs for more than its part of the
+ * time. */
+static void rest_in_proportion(struct clp_epe *e)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    double rest = (double)e->config.period_ns / (double)e->config.burst_ns - 1;
+    uint64_t on_ns = now_ns - e->sessions[ROLE_BURST].asked_ns;
+    e->next_burst_ns = CLP_MAX(e->next_burst_ns, now_ns + (uint64_t)((double)on_ns * rest));
+}
+
 static void session_is_over(struct clp_epe *e, enum role role)
 {
     struct session *s = &e->sessions[role];
     if (!s->reader)
         return;
+    if (role == ROLE_BURST)
+        rest_in_proportion(e);
     clp_nettrace_finish(s->reader);
     e->lost += clp_nettrace_counts(s->reader)->lost - s->lost_told;
     s->lost_told = 0;
@@ -321,6 +368,7 @@ static void end_burst(struct clp_epe *e, uint64_t now_ns)
     e->burst_from_ns = s->live_ns;
     e->burst_to_ns = now_ns;
     clp_stream_stop(&s->stream, now_ns);
+    s->stream.stop_until_ns = now_ns + BURST_STOP_NS;
     read_clocks(e, now_ns);
 }
 
@@ -468,6 +516,16 @@ static void step_end(struct clp_epe *e, uint64_t now_ns)
         e->state = CLP_EPE_DONE;
 }
 
+/* Once, and not in the first moments of a program, when its event sources are being set up. */
+static void open_spans(struct clp_epe *e)
+{
+    if (e->spans_asked || !is_wanted(e, ROLE_SPANS) ||
+        clp_dotnet_age_ns(e->start_ticks) < CLP_DOTNET_GROWN_UP_NS)
+        return;
+    e->spans_asked = true;
+    open_session(e, ROLE_SPANS);
+}
+
 enum clp_epe_state clp_epe_step(struct clp_epe *e)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
@@ -478,10 +536,12 @@ enum clp_epe_state clp_epe_step(struct clp_epe *e)
         step_start(e, now_ns);
         break;
     case CLP_EPE_LIVE:
-        if (target_is_gone(e))
+        if (target_is_gone(e)) {
             clp_epe_end(e);
-        else
-            step_bursts(e, now_ns);
+            break;
+        }
+        open_spans(e);
+        step_bursts(e, now_ns);
         break;
     case CLP_EPE_CUTTING:
         step_cut(e, now_ns);
@@ -616,10 +676,21 @@ static const char *thread_name(void *context, uint64_t tid)
     return clp_clocks_name(e->clocks, tid);
 }
 
+static bool native_name(void *context, uint64_t address, char *name, size_t cap)
+{
+    struct clp_epe *e = context;
+    return clp_native_name(e->native, address, name, cap);
+}
+
 static int start(struct clp_epe *e, const struct clp_dotnet *found)
 {
+    if (e->config.symbols && clp_engine_is_native_aot(found->pid))
+        (void)!clp_native_new(found->pid, found->root_fd, e->config.symbols, &e->native);
     struct clp_epb_config build = {
         .thread_name = thread_name, .context = e, .cpu = true, .wants = e->wants};
+    if (e->native)
+        build.native_name = native_name;
+    build.spans = e->config.spans;
     int r = clp_epb_new(&build, &e->build);
     if (r == 0) {
         clp_epb_begin(e->build, UINT64_MAX);
@@ -675,6 +746,7 @@ struct clp_epe *clp_epe_free(struct clp_epe *e)
         clp_nettrace_free(s->reader);
     }
     clp_clocks_free(e->clocks);
+    clp_native_free(e->native);
     clp_epb_free(e->build);
     free(e);
     return NULL;

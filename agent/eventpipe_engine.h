@@ -15,8 +15,9 @@
 #include "agent/fault.h"
 #include "sampler/eventpipe/journal.h"
 #include "sampler/eventpipe/stream.h"
+#include "sampler/symbols/native_symbols.h"
 
-#define CLP_EPE_SESSIONS_MAX 5u
+#define CLP_EPE_SESSIONS_MAX 6u
 #define CLP_EPE_FDS (CLP_EPE_SESSIONS_MAX * CLP_STREAM_FDS)
 #define CLP_EPE_BURST_NS (250 * CLP_NSEC_PER_MSEC)
 #define CLP_EPE_PERIOD_NS CLP_NSEC_PER_SEC
@@ -25,8 +26,10 @@ struct clp_epe;
 
 struct clp_epe_config {
     uint64_t burst_ns, period_ns;
+    enum clp_span_mode spans;    /* labels of events, where the program has activities */
     uint32_t types;              /* bit (1 << enum clp_profile_type); 0: all that events can tell */
     struct clp_journal *journal; /* may be NULL */
+    struct clp_symbols *symbols; /* for programs compiled ahead of time; may be NULL */
 };
 
 enum clp_epe_state {

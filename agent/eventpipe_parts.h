@@ -4,6 +4,7 @@
 
 #include "agent/eventpipe_bodies.h"
 #include "agent/eventpipe_build.h"
+#include "agent/eventpipe_spans.h"
 #include "base/index.h"
 #include "base/map.h"
 
@@ -37,6 +38,7 @@ struct clp_epb_sample {
     double values[2];
     uint32_t stack; /* interned, or CLP_EPB_NO_STACK */
     uint32_t label; /* text: class, type, generation */
+    uint32_t activity;
     uint8_t kind;
     bool settled;
 };
@@ -63,7 +65,7 @@ struct clp_epb_burst {
 struct clp_epb_thread {
     double carry_ns;     /* CPU that waits for a sample */
     uint64_t lock_ticks; /* contention that has begun, 0 = none */
-    uint32_t lock_stack;
+    uint32_t lock_stack, lock_activity;
     bool lock_told;          /* its beginning was in a window before */
     uint32_t window, labels; /* thread labels of that window */
     char name[64];
@@ -94,6 +96,8 @@ struct clp_epb {
     char **texts; /* labels, from 1 */
     uint32_t text_count, text_cap;
     struct clp_map text_map;
+    struct clp_epb_spans spans;
+    struct clp_span_labels span_labels;
     struct clp_map threads; /* tid -> struct clp_epb_thread */
 
     uint64_t gc_began, gc_number; /* suspension for a collection: ticks, 0 = none */
@@ -124,7 +128,11 @@ bool clp_epb_place(struct clp_epb *b, struct clp_epb_sample *s, bool force);
 bool clp_epb_is_nameless(struct clp_epb *b, const struct clp_epb_sample *s);
 /* A stack of one frame that says in words what it is. */
 uint32_t clp_epb_word_stack(struct clp_epb *b, const char *word);
-uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const char *key, const char *text);
+struct clp_epb_labels {
+    const char *key, *text;          /* of the kind of sample; NULL: none */
+    const struct clp_def_span *span; /* NULL: none */
+};
+uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const struct clp_epb_labels *more);
 
 /* ---- eventpipe_settle.c ---- */
 void clp_epb_settle_values(struct clp_epb *b, uint64_t until);

@@ -70,6 +70,7 @@ static void add(struct clp_epb *b, const struct clp_nettrace_event *e, enum clp_
         .values = {first, second},
         .stack = clp_epb_stack_of(b, e, kind),
         .label = label,
+        .activity = clp_epb_spans_note(&b->spans, e->activity),
         .kind = (uint8_t)kind,
         .settled = kind != CLP_EPB_WALL,
     };
@@ -87,7 +88,6 @@ static void take_exception(struct clp_epb *b, const struct clp_nettrace_event *e
     char type[TEXT_BYTES];
     struct clp_bytes c = payload_of(e);
     take_text(&c, type, sizeof(type));
-    b->exceptions++;
     add(b, e, CLP_EPB_EXCEPTION, clp_epb_text(b, type), 1, 0);
 }
 
@@ -134,6 +134,7 @@ static void begin_wait(struct clp_epb *b, const struct clp_nettrace_event *e)
     t->lock_ticks = e->ticks;
     t->lock_told = false;
     t->lock_stack = clp_epb_stack_of(b, e, CLP_EPB_LOCK);
+    t->lock_activity = clp_epb_spans_note(&b->spans, e->activity);
 }
 
 static void end_wait(struct clp_epb *b, const struct clp_nettrace_event *e)
@@ -150,12 +151,12 @@ static void end_wait(struct clp_epb *b, const struct clp_nettrace_event *e)
     bool begun = t && t->lock_ticks, told = begun && t->lock_told;
     if (told) /* the window before has its beginning */
         ns = CLP_MIN(ns, (double)(e->ticks - CLP_MIN(t->lock_ticks, e->ticks)));
-    b->contentions += !told;
     struct clp_epb_sample s = {
         .ticks = begun ? t->lock_ticks : e->ticks,
         .tid = e->thread_id,
         .values = {told ? 0 : 1, ns},
         .stack = begun ? t->lock_stack : CLP_EPB_NO_STACK,
+        .activity = begun ? t->lock_activity : clp_epb_spans_note(&b->spans, e->activity),
         .kind = CLP_EPB_LOCK,
         .settled = true,
     };
@@ -247,6 +248,8 @@ void clp_epb_event(struct clp_epb *b, const struct clp_nettrace_event *e)
         take_sample(b, e);
     else if (e->meta->known == CLP_PROVIDER_RUNTIME)
         take_runtime(b, e);
+    else if (e->meta->known == CLP_PROVIDER_DIAGNOSTIC_SOURCE)
+        clp_epb_spans_event(&b->spans, e);
     else if (e->meta->known == CLP_PROVIDER_RUNDOWN && e->meta->event_id == CLP_CLR_METHOD_UNLOAD)
         take_method(b, e, TOLD_LISTED);
 }

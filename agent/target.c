@@ -149,8 +149,10 @@ static int start_events(struct clp_target *t, const struct clp_dotnet *found,
     struct clp_epe_config c = {
         .burst_ns = CLP_EPE_BURST_NS,
         .period_ns = CLP_EPE_PERIOD_NS,
+        .spans = t->config.no_hook ? CLP_SPANS_OFF : t->config.spans,
         .types = t->config.types,
         .journal = t->config.journal,
+        .symbols = t->config.symbols,
     };
     int r = keep_process(t, found);
     if (r < 0)

@@ -7,11 +7,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define WAIT_MS 100
-#define GROWN_UP_MS 3000
 
 int clp_command_events(const struct clp_cli *cli)
 {
@@ -53,19 +50,12 @@ static int refused(const struct clp_live_events *l, struct clp_fault *f)
                          l->process.pid, l->stream.hresult);
 }
 
-/* A .NET 8 program in its first moments can lock itself up for good when a session enables its
- * managed event sources: they and the program's classes are being set up at the same time. */
 static void let_grow_up(const struct clp_live_events *l)
 {
-    struct timespec now;
-    long ticks = sysconf(_SC_CLK_TCK);
     struct pollfd stop = {.fd = l->stop_fd, .events = POLLIN};
-    if (l->process.info.major > 8 || ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0)
-        return;
-    int64_t born_ms = (int64_t)(l->process.start_ticks * 1000 / (uint64_t)ticks);
-    int64_t age_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000 - born_ms;
-    if (age_ms < GROWN_UP_MS)
-        (void)poll(&stop, 1, (int)CLP_MIN(GROWN_UP_MS - age_ms, (int64_t)GROWN_UP_MS));
+    uint64_t age_ns = clp_dotnet_age_ns(l->process.start_ticks);
+    if (l->process.info.major == 8 && age_ns < CLP_DOTNET_GROWN_UP_NS)
+        (void)poll(&stop, 1, (int)((CLP_DOTNET_GROWN_UP_NS - age_ns) / CLP_NSEC_PER_MSEC));
 }
 
 /* As long as it takes, up to CLP_STREAM_OPEN_NS; people hear that it takes long, and may end it. */

@@ -1,6 +1,7 @@
 /* clrpulse ps: the .NET processes and how each can be profiled. */
 #include "agent/cli/cli.h"
 
+#include "agent/engine.h"
 #include "agent/identity.h"
 #include "agent/status.h"
 #include "base/cleanup.h"
@@ -67,7 +68,9 @@ static const char *how(const struct clp_dotnet *d, char *why, size_t why_cap)
     clp_dotnet_explain(d, why, why_cap);
     switch (d->state) {
     case CLP_DOTNET_READY:
-        return clp_dotnet_unsupported(d, why, why_cap) ? "unsupported" : "library";
+        if (clp_dotnet_unsupported(d, why, why_cap))
+            return "unsupported";
+        return clp_engine_needs_events(d, why, why_cap) ? "eventpipe" : "library";
     case CLP_DOTNET_DENIED:
         return "denied";
     case CLP_DOTNET_SILENT:

@@ -31,8 +31,9 @@ static int record_library(struct clp_recording *r, const struct clp_dotnet *d, s
 static int record_events(struct clp_recording *r, const struct clp_dotnet *d, struct clp_fault *f)
 {
     CLP_CLEANUP(clp_profile_freep) struct clp_profile *profile = NULL;
-    int error = clp_record_eventpipe(d, r->stop_fd, r->types_given ? r->types : 0, r->whole_ns,
-                                     &profile, f);
+    int error = clp_record_eventpipe(d, r->stop_fd, r->types_given ? r->types : 0,
+                                     r->no_startup_hook ? CLP_SPANS_OFF : CLP_SPANS_FULL,
+                                     r->whole_ns, &profile, f);
     if (error == 0)
         clp_recording_write(r, d, profile);
     if (r->write_fault.error)

@@ -58,16 +58,19 @@ static enum clp_epe_state run(struct clp_epe *e, int32_t pid, int stop_fd, uint6
 }
 
 int clp_record_eventpipe(const struct clp_dotnet *found, int stop_fd, uint32_t types,
-                         uint64_t duration_ns, struct clp_profile **ret, struct clp_fault *f)
+                         enum clp_span_mode spans, uint64_t duration_ns, struct clp_profile **ret,
+                         struct clp_fault *f)
 {
     struct clp_epe *e = NULL;
     struct clp_epe_window window;
     struct clp_epe_config config = {
         .burst_ns = CLP_EPE_BURST_NS,
         .period_ns = CLP_EPE_PERIOD_NS,
+        .spans = spans,
         .types = types,
         .journal = open_journal(),
     };
+    (void)!clp_symbols_new(NULL, &config.symbols); /* without them some names are missing */
     int r = clp_epe_new(found, &config, &e, f);
     enum clp_epe_state s = r == 0 ? run(e, found->pid, stop_fd, duration_ns) : CLP_EPE_FAILED;
     if (r == 0 && s == CLP_EPE_STARTING)
@@ -81,6 +84,7 @@ int clp_record_eventpipe(const struct clp_dotnet *found, int stop_fd, uint32_t t
     if (r == 0)
         *ret = window.profile;
     clp_epe_free(e);
+    clp_symbols_free(config.symbols);
     clp_journal_close(config.journal);
     return r;
 }

@@ -7,6 +7,7 @@ using System.Reflection.Emit;
 using System.Runtime.CompilerServices;
 using System.Text.Json;
 using System.Threading;
+using System.Threading.Tasks;
 
 namespace ClpTarget;
 
@@ -15,9 +16,14 @@ internal sealed class TruthException : Exception
     public TruthException(string message) : base(message) { }
 }
 
+internal sealed class SpanException : Exception
+{
+}
+
 internal sealed class SmallThing
 {
-    public long A, B; // 32 bytes with header
+    public long A { get; init; } // 32 bytes with header
+    public long B { get; init; }
 }
 
 // Work of a fixed size whose events are counted by the program itself: exceptions, waits for a lock,
@@ -33,6 +39,8 @@ internal sealed class EventTruthMode : Mode
     private double waitedNs;
     private long thrown, waited;
     private static object? sink;
+    private static readonly ActivitySource Source = new("ClpTarget.Truth");
+    private readonly List<(string Trace, string Span, string Root, int Thrown)> spans = new();
 
     public EventTruthMode(Options options)
     {
@@ -112,7 +120,7 @@ internal sealed class EventTruthMode : Mode
     private void Allocate(Worker worker)
     {
         long bytes = (long)megabytes << 20;
-        Measure("ClpTarget.SmallThing", () => { for (long n = bytes / 3 / 32; n > 0; n--) sink = new SmallThing(); });
+        Measure("ClpTarget.SmallThing", () => { for (long n = bytes / 3 / 32; n > 0; n--) sink = new SmallThing { A = n, B = n }; });
         Measure("System.Int64[]", () => { for (long n = bytes / 3 / 1024; n > 0; n--) sink = new long[125]; });
         Measure("System.Byte[]", () => { for (long n = bytes / 3 / 100024; n > 0; n--) sink = new byte[100000]; });
     }
@@ -129,14 +137,55 @@ internal sealed class EventTruthMode : Mode
         thrown = waited = 0;
         waitedNs = 0;
         allocated.Clear();
+        spans.Clear();
         for (int g = 0; g < before.Length; g++)
             before[g] = GC.CollectionCount(g);
         crew.Begin();
     }
 
+    // Span N throws N exceptions, half of them in a part of it, and in between it changes its thread.
+    private async Task ThrowInSpans()
+    {
+        for (int n = 1; n <= 12; n++)
+        {
+            using Activity? outer = Source.StartActivity($"request {n}");
+            string root = outer?.SpanId.ToHexString() ?? "";
+            int some = ThrowSome(n - n / 2);
+            await Task.Delay(2);
+            some += ThrowSome(1);
+            Note(outer, root, some);
+            using Activity? inner = Source.StartActivity("part");
+            await Task.Yield();
+            Note(inner, root, ThrowSome(n / 2));
+        }
+    }
+
+    private void Note(Activity? activity, string root, int count)
+    {
+        if (activity != null && count > 0)
+            spans.Add((activity.TraceId.ToHexString(), activity.SpanId.ToHexString(), root, count));
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static int ThrowSome(int count)
+    {
+        for (int i = 0; i < count; i++)
+        {
+            try
+            {
+                throw new SpanException();
+            }
+            catch (SpanException)
+            {
+            }
+        }
+        return count;
+    }
+
     public override void End()
     {
         crew.WaitUntilDone();
+        ThrowInSpans().GetAwaiter().GetResult();
         for (int i = 0; i < collections; i++)
             GC.Collect(i % 3, GCCollectionMode.Forced, blocking: true);
     }
@@ -149,6 +198,17 @@ internal sealed class EventTruthMode : Mode
         json.WriteNumber("wait_ns", waitedNs);
         json.WriteNumber("collections", GC.CollectionCount(0) - before[0]);
         json.WriteNumber("collections_2", GC.CollectionCount(2) - before[2]);
+        json.WriteStartArray("spans");
+        foreach ((string trace, string span, string root, int count) in spans)
+        {
+            json.WriteStartObject();
+            json.WriteString("trace", trace);
+            json.WriteString("span", span);
+            json.WriteString("root", root);
+            json.WriteNumber("thrown", count);
+            json.WriteEndObject();
+        }
+        json.WriteEndArray();
         json.WriteStartObject("allocated");
         foreach ((string type, long bytes) in allocated)
             json.WriteNumber(type, bytes);

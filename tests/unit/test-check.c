@@ -130,7 +130,7 @@ static const struct {
     PROCESS_RULE(DIAGNOSTICS_OFF, ERROR, "process 7 was started with DOTNET_EnableDiagnostics=0",
                  .dotnet = {READY}, .diagnostics_off = true),
     PROCESS_RULE(IPC_OFF, ERROR, "EnableDiagnostics_IPC=0", .dotnet = {READY}, .ipc_off = true),
-    PROCESS_RULE(PROFILER_OFF, ERROR, "EnableDiagnostics_Profiler=0", .dotnet = {READY},
+    PROCESS_RULE(PROFILER_OFF, WARNING, "EnableDiagnostics_Profiler=0", .dotnet = {READY},
                  .profiler_off = true),
     PROCESS_RULE(DISABLED, ERROR, "CLRPULSE_DISABLE=1", .dotnet = {READY}, .disabled = true),
     PROCESS_RULE(
@@ -144,7 +144,8 @@ static const struct {
                  .dotnet = {.pid = 7,
                             .state = CLP_DOTNET_READY,
                             .info = {.major = 8, .arch = "arm64", .runtime_version = "8.0.1"}}),
-    PROCESS_RULE(MUSL, ERROR, "uses musl", .dotnet = {READY}, .libc = CLP_LIBC_MUSL),
+    PROCESS_RULE(NATIVE_AOT, NOTE, "NativeAOT", .dotnet = {READY}, .native_aot = true),
+    PROCESS_RULE(MUSL, WARNING, "uses musl", .dotnet = {READY}, .libc = CLP_LIBC_MUSL),
     PROCESS_RULE(NOEXEC, WARNING, "/tmp of process 7 is mounted noexec", .dotnet = {READY},
                  .temp_noexec = true),
     PROCESS_RULE(SIGNALS, WARNING, "uid 33 has 80 of its 100 pending signals", .dotnet = {READY},

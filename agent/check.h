@@ -32,12 +32,9 @@ struct clp_check_machine {
     struct clp_fault library, state, spool; /* error 0: fine */
 };
 
-enum clp_libc { CLP_LIBC_UNKNOWN, CLP_LIBC_GLIBC, CLP_LIBC_MUSL };
-
 struct clp_check_process {
     struct clp_dotnet dotnet;                   /* asked and looked at closely */
     bool other_mounts, other_users, other_pids; /* namespaces; false where it cannot be seen */
-    enum clp_libc libc;
     bool library_loaded, native_aot;
     uint32_t seccomp; /* 0 none, 1 strict, 2 filter */
     uint64_t signals_used, signals_limit;

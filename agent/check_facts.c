@@ -189,10 +189,6 @@ void clp_check_maps(const char *maps, size_t len, struct clp_check_process *ret)
             const char *name = base_name(&e, &name_len);
             if (ends_with(name, name_len, "libclrpulse.so"))
                 ret->library_loaded = true;
-            else if (name_len > 8 && memcmp(name, "ld-musl-", 8) == 0)
-                ret->libc = CLP_LIBC_MUSL;
-            else if (ends_with(name, name_len, "libc.so.6") && ret->libc == CLP_LIBC_UNKNOWN)
-                ret->libc = CLP_LIBC_GLIBC;
         }
         at += n + 1;
     }

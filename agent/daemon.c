@@ -181,32 +181,47 @@ static bool take_signal(int fd)
     return fd >= 0 && read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
+static struct pollfd fds[3 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_TARGET_FDS];
+
+/* The descriptors of all targets, from fds[n] on; their number. *until_ns comes down to what is due
+ * first. */
+static nfds_t add_targets(const struct clp_daemon *d, nfds_t n, uint64_t *until_ns)
+{
+    for (size_t i = 0; i < d->roster.count; i++) {
+        struct clp_member *m = d->roster.members[i];
+        m->fd_count = m->target ? clp_target_fds(m->target, fds + n) : 0;
+        n += m->fd_count;
+        if (m->target)
+            *until_ns = CLP_MIN(*until_ns, clp_daemon_due_ns(d, m));
+    }
+    return n;
+}
+
+static void wake_targets(const struct clp_daemon *d, nfds_t n)
+{
+    for (size_t i = 0; i < d->roster.count; i++) {
+        struct clp_member *m = d->roster.members[i];
+        for (size_t k = 0; k < m->fd_count; k++)
+            m->woken |= fds[n++].revents != 0;
+    }
+}
+
 /* Sleeps until there is something to do, at most until `until_ns`. */
 static void wait_for_events(struct clp_daemon *d, uint64_t until_ns)
 {
-    static struct pollfd fds[3 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_TARGET_FDS];
     nfds_t n = 0;
-    uint64_t now_ns = clp_clock_monotonic_ns();
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.stop_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.reload_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : clp_port_fd(d->port), .events = POLLIN};
     n += clp_status_fds(d->status, fds + n);
-    for (size_t i = 0; i < d->roster.count; i++)
-        if (d->roster.members[i]->target)
-            n += clp_target_fds(d->roster.members[i]->target, fds + n);
+    nfds_t first = n;
+    n = add_targets(d, n, &until_ns);
+    uint64_t now_ns = clp_clock_monotonic_ns();
     int ms = now_ns < until_ns ? (int)((until_ns - now_ns) / CLP_NSEC_PER_MSEC) + 1 : 0;
-    (void)poll(fds, n, ms);
+    if (poll(fds, n, ms) > 0)
+        wake_targets(d, first);
     if (fds[0].revents)
         d->stopping = true;
-}
-
-static uint64_t patience_ns(const struct clp_daemon *d)
-{
-    uint64_t ns = CLP_SCAN_EVERY_NS;
-    for (size_t i = 0; i < d->roster.count; i++)
-        if (d->roster.members[i]->target)
-            ns = CLP_MIN(ns, clp_target_patience_ns(d->roster.members[i]->target));
-    return ns;
 }
 
 /* When the next one is due. */
@@ -233,7 +248,7 @@ static void run(struct clp_daemon *d)
         }
         if (now_ns >= scan_at_ns)
             scan_at_ns = scan(d);
-        wait_for_events(d, CLP_MIN(scan_at_ns, now_ns + patience_ns(d)));
+        wait_for_events(d, scan_at_ns);
         if (take_signal(d->options.reload_fd))
             reload(d);
         clp_daemon_step(d);
@@ -263,7 +278,7 @@ static void finish(struct clp_daemon *d)
     d->port = clp_port_stop(d->port);
     bool cutting = cut_all(d, now_ns);
     while (cutting && clp_clock_monotonic_ns() < until_ns) {
-        wait_for_events(d, clp_clock_monotonic_ns() + patience_ns(d));
+        wait_for_events(d, until_ns);
         clp_daemon_step(d);
         clp_status_step(d->status, clp_clock_monotonic_ns());
         cutting = cut_all(d, 0);

@@ -33,7 +33,9 @@ struct clp_daemon {
 
 /* A round over /proc; new targets are begun. */
 void clp_daemon_scan(struct clp_daemon *d);
-/* Does what can be done with every session. */
+/* When something is to be done for a member with a target that no descriptor tells. */
+uint64_t clp_daemon_due_ns(const struct clp_daemon *d, const struct clp_member *m);
+/* Does what can be done with every session that has work: woken, or due. */
 void clp_daemon_step(struct clp_daemon *d);
 /* The settings have changed: tells the libraries, leaves those that are not wanted any more. */
 void clp_daemon_resettle(struct clp_daemon *d);

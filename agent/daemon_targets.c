@@ -273,6 +273,7 @@ static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now
 static void step_member(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
 {
     uint64_t before_ns = clp_target_window_start_ns(m->target);
+    m->woken = false;
     enum clp_session_state state = clp_target_step(m->target, now_ns);
     uint64_t start_ns = clp_target_window_start_ns(m->target);
     if (before_ns == 0 && start_ns != 0)
@@ -283,11 +284,24 @@ static void step_member(struct clp_daemon *d, struct clp_member *m, uint64_t now
         end_session(d, m, now_ns);
 }
 
+uint64_t clp_daemon_due_ns(const struct clp_daemon *d, const struct clp_member *m)
+{
+    uint64_t start_ns = clp_target_window_start_ns(m->target);
+    uint64_t due_ns = clp_target_due_ns(m->target);
+    if (start_ns == 0 || d->stopping || clp_target_is_cutting(m->target))
+        return due_ns;
+    return CLP_MIN(due_ns, start_ns + d->options.config->profile_period);
+}
+
+/* The others sleep: a round costs them nothing. */
 void clp_daemon_step(struct clp_daemon *d)
 {
-    for (size_t i = d->roster.count; i > 0; i--)
-        if (d->roster.members[i - 1]->target)
-            step_member(d, d->roster.members[i - 1], clp_clock_monotonic_ns());
+    for (size_t i = d->roster.count; i > 0; i--) {
+        struct clp_member *m = d->roster.members[i - 1];
+        uint64_t now_ns = m->target ? clp_clock_monotonic_ns() : 0;
+        if (m->target && (m->woken || now_ns >= clp_daemon_due_ns(d, m)))
+            step_member(d, m, now_ns);
+    }
 }
 
 /* ---- changes ------------------------------------------------------------------------------- */

@@ -89,6 +89,8 @@ static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_w
         .tags = tags,
         .tag_count = id->tag_count,
         .pid = m->pid,
+        .ns_pid = id->ns_pid,
+        .cgroup_inode = id->cgroup_inode,
         .start_unix_ns = w->start_unix_ns,
         .end_unix_ns = w->start_unix_ns + w->duration_ns,
         .start_monotonic_ns = w->start_ns,
@@ -115,11 +117,19 @@ static void take_number(struct clp_daemon *d, struct clp_member *m, uint64_t seq
                         m->pid, strerror(-r));
 }
 
-static void deliver(struct clp_daemon *d, struct clp_member *m, const struct clp_window *w)
+/* Once a number was taken here, the file says nothing that we do not know. */
+static uint64_t next_number(const struct clp_daemon *d, const struct clp_member *m)
 {
     const struct clp_session *s = clp_target_session(m->target);
     uint64_t kept = s ? clp_session_kept_seq(s) : 0;
-    uint64_t seq = CLP_MAX(m->totals.next_seq, clp_seq_next(d->seq, m->cookie, kept));
+    if (m->totals.next_seq > 0 && kept <= CLP_SEQ_MAX)
+        return CLP_MAX(m->totals.next_seq, kept);
+    return CLP_MAX(m->totals.next_seq, clp_seq_next(d->seq, m->cookie, kept));
+}
+
+static void deliver(struct clp_daemon *d, struct clp_member *m, const struct clp_window *w)
+{
+    uint64_t seq = next_number(d, m);
     struct clp_encoded e;
     (void)!clp_profile_comment(w->profile, "profile_seq=%llu", (unsigned long long)seq);
     int r = clp_profile_encode(w->profile, NULL, &e);

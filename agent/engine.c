@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #define ENVIRON_MAX_BYTES (4u << 20)
-#define MAPS_MAX_BYTES (64u << 20)
 #define SECTION_NAMES_MAX_BYTES 65536u
 
 static char *read_proc(int32_t pid, const char *name, size_t ceiling, size_t *ret_len)
@@ -57,15 +56,11 @@ bool clp_engine_is_native_aot(int32_t pid)
 bool clp_engine_needs_events(const struct clp_dotnet *d, char *why, size_t cap)
 {
     struct clp_check_process p = {.dotnet = *d};
-    size_t environ_len = 0, maps_len = 0;
+    size_t environ_len = 0;
     CLP_CLEANUP(clp_cleanup_free)
     char *environment = read_proc(d->pid, "environ", ENVIRON_MAX_BYTES, &environ_len);
-    CLP_CLEANUP(clp_cleanup_free)
-    char *maps = read_proc(d->pid, "maps", MAPS_MAX_BYTES, &maps_len);
     if (environment)
         clp_check_environment(environment, environ_len, &p);
-    if (maps)
-        clp_check_maps(maps, maps_len, &p);
     if (p.profiler_off)
         snprintf(why, cap,
                  "process %d was started with DOTNET_EnableDiagnostics_Profiler=0, which keeps "
@@ -76,8 +71,6 @@ bool clp_engine_needs_events(const struct clp_dotnet *d, char *why, size_t cap)
                  "process %d is compiled ahead of time (NativeAOT), and its runtime loads no "
                  "libraries",
                  d->pid);
-    else if (p.libc == CLP_LIBC_MUSL)
-        snprintf(why, cap, "process %d uses musl, and the library is built for glibc", d->pid);
     else
         return false;
     return true;

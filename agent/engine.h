@@ -10,7 +10,7 @@
 
 /* Whether the library cannot be loaded into a READY process, and its events can be asked for all
  * the same; then the reason, a sentence without its full stop. False also where it cannot be seen:
- * the runtime's answer decides then. Reads its environment, its maps, and a part of its executable.
+ * the runtime's answer decides then. Reads its environment and a part of its executable.
  */
 bool clp_engine_needs_events(const struct clp_dotnet *d, char *why, size_t cap);
 

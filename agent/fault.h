@@ -9,6 +9,8 @@
 /* errno of a request that the runtime itself refused; everything else is as errno.h says, with
  * -ESRCH for no such process and -ENOEXEC for one that is not .NET. */
 #define CLP_FAULT_REFUSED (-EREMOTEIO)
+/* A refusal that ends by itself: four readers are there, and one of them will leave. */
+#define CLP_FAULT_FULL (-EUSERS)
 
 struct clp_fault {
     int error; /* negative errno, 0 = none */

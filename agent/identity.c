@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ENVIRON_MAX_BYTES (4u << 20)
 #define CGROUP_MAX_BYTES (64u << 10)
@@ -310,6 +311,7 @@ void clp_identity_make(const struct clp_identity_source *s, struct clp_identity 
     if (s->cgroup)
         find_container(s->cgroup, ret->container_id, sizeof(ret->container_id));
     hide_credentials(ret->git_repository);
+    ret->ns_pid = s->process->ns_pid;
 }
 
 static char *read_proc(int32_t pid, const char *name, size_t ceiling, size_t *ret_len)
@@ -317,6 +319,25 @@ static char *read_proc(int32_t pid, const char *name, size_t ceiling, size_t *re
     char path[64], *text = NULL;
     snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
     return clp_file_read(path, ceiling, &text, ret_len) < 0 ? NULL : text;
+}
+
+/* By its number a node's agent finds the container of one that has no id in its path. In the host's
+ * own namespace it would name the whole machine. */
+static uint64_t cgroup_inode(int32_t pid)
+{
+    static const char *const dirs[] = {"sys/fs/cgroup/memory", "sys/fs/cgroup"}; /* v1, v2 */
+    const ino_t host_namespace = 0xeffffffb; /* PROC_CGROUP_INIT_INO of the kernel */
+    char path[96];
+    struct stat st;
+    (void)snprintf(path, sizeof(path), "/proc/%d/ns/cgroup", pid);
+    if (stat(path, &st) < 0 || st.st_ino == host_namespace)
+        return 0;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(dirs); i++) {
+        (void)snprintf(path, sizeof(path), "/proc/%d/root/%s", pid, dirs[i]);
+        if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            return st.st_ino;
+    }
+    return 0;
 }
 
 void clp_identity_read(const struct clp_dotnet *process, const struct clp_config *config,
@@ -332,4 +353,5 @@ void clp_identity_read(const struct clp_dotnet *process, const struct clp_config
     s.environment = environment;
     s.cgroup = cgroup;
     clp_identity_make(&s, ret);
+    ret->cgroup_inode = cgroup_inode(process->pid);
 }

@@ -28,6 +28,8 @@ struct clp_identity {
     char host[CLP_TAG_VALUE_BYTES];
     char runtime_id[37]; /* the runtime instance's cookie as a UUID, lower case */
     char container_id[80];
+    int32_t ns_pid;        /* as it counts itself; 0: not known */
+    uint64_t cgroup_inode; /* of its cgroup's directory, in a cgroup namespace of its own; else 0 */
     char git_repository[CLP_TAG_VALUE_BYTES]; /* without user and password */
     char git_commit[CLP_TAG_VALUE_BYTES];
     struct clp_tag tags[CLP_TAGS_MAX]; /* all others, each key once */

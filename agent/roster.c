@@ -9,6 +9,7 @@
 #define FIRST_REFUSED_PAUSE_NS                                                                     \
     (60 * CLP_NSEC_PER_SEC) /* after a no: each attempt costs the target */
 #define LONGEST_PAUSE_NS (600 * CLP_NSEC_PER_SEC)
+#define LONGEST_FULL_PAUSE_NS (15 * CLP_NSEC_PER_SEC) /* a recording ends, and there is a place */
 
 static const char *const state_names[] = {
 #define CLP_MEMBER_STATE(id, name) name,
@@ -146,7 +147,8 @@ uint64_t clp_member_pause_ns(int error, unsigned failures)
     unsigned doublings = CLP_MIN(failures > 0 ? failures - 1 : 0, 16u);
     if (error == -EBADMSG) /* who writes nonsense is not asked again */
         return UINT64_MAX;
-    return CLP_MIN(first << doublings, LONGEST_PAUSE_NS);
+    return CLP_MIN(first << doublings,
+                   error == CLP_FAULT_FULL ? LONGEST_FULL_PAUSE_NS : LONGEST_PAUSE_NS);
 }
 
 void clp_member_fail(struct clp_member *m, const struct clp_fault *fault, uint64_t now_ns)

@@ -55,8 +55,10 @@ struct clp_member {
     char service[CLP_SERVICE_BYTES]; /* as far as it is known */
     struct clp_identity *identity;   /* with the target; NULL otherwise */
     struct clp_target *target;       /* attaching and profiling */
-    bool events; /* the library cannot be had: the engine eventpipe, which `why` explains */
+    bool events; /* the library cannot be had: the engine eventpipe, for this reason */
     char why_events[CLP_FAULT_BYTES];
+    size_t fd_count;                          /* of its session, in the loop's last round */
+    bool woken;                               /* one of them has something */
     uint64_t session_counters[CLP_CTR_COUNT]; /* of this session at its last window */
     uint64_t kernel_at_window_ns;             /* 0: not known */
     struct clp_member_totals totals;

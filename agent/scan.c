@@ -1,21 +1,22 @@
 #include "agent/scan.h"
 
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/map.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PIDS_MAX (1u << 20)
 #define FIRST_PAUSE_NS CLP_SCAN_EVERY_NS
 #define LONGEST_PAUSE_NS (30 * CLP_NSEC_PER_SEC)
 /* A process may become a .NET one by exec, which its start time does not show but its name does. */
 #define NAMES_EVERY_NS CLP_NSEC_PER_SEC
-#define COST_SHARE 100u /* of the time that passes, one part for rounds */
+#define COST_SHARE 200u /* of the time that passes, one part for rounds */
 
 /* What is known of a pid. */
 struct known {
@@ -32,6 +33,8 @@ struct clp_scan {
     uint64_t round;
     uint64_t now_ns;
     uint64_t names_at_ns; /* not before */
+    uint64_t look_at_ns;  /* of all that are known, the earliest */
+    int64_t last_pid;     /* that the kernel had given out at the last round; -1: not known */
     bool look_at_names, hurry;
     struct clp_dotnet candidates[CLP_SCAN_AT_ONCE];
     size_t count;
@@ -43,6 +46,7 @@ int clp_scan_new(const struct clp_discover_roots *roots, struct clp_scan **ret)
     if (!s)
         return -ENOMEM;
     s->roots = roots;
+    s->last_pid = -1;
     clp_map_init(&s->pids, PIDS_MAX);
     *ret = s;
     return 0;
@@ -79,16 +83,27 @@ static void pause_longer(struct known *k, uint64_t now_ns)
     k->look_at_ns = now_ns + k->pause_ns;
 }
 
-/* Kernel workers take a new name with each piece of work. */
+/* Of every process once a second: three system calls and no memory. */
 static uint64_t name_of(const struct clp_scan *s, int32_t pid)
 {
-    char path[512];
-    CLP_CLEANUP(clp_cleanup_free) char *comm = NULL;
-    size_t len;
+    char path[512], comm[64];
     snprintf(path, sizeof(path), "%s/%d/comm", s->roots->proc, pid);
-    if (clp_file_read(path, 64, &comm, &len) < 0 || strncmp(comm, "kworker/", 8) == 0)
-        return 0;
-    return clp_hash_bytes(comm, len) | 1;
+    CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, comm, sizeof(comm));
+    return n <= 0 ? 0 : clp_hash_bytes(comm, (size_t)n) | 1;
+}
+
+/* The number that the kernel gave out last, to a process or a thread, the last word of loadavg:
+ * while it stands still there is nothing new. -1 when it cannot be read. */
+static int64_t last_pid(const struct clp_scan *s)
+{
+    char path[512], text[128];
+    snprintf(path, sizeof(path), "%s/loadavg", s->roots->proc);
+    CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    text[CLP_MAX(n, 0)] = '\0';
+    const char *space = strrchr(text, ' ');
+    return space ? strtoll(space, NULL, 10) : -1;
 }
 
 /* Whether it is another program than when it was looked at before. */
@@ -118,8 +133,11 @@ static int look(void *context, int32_t pid)
     if (!k)
         return 0;
     k->seen_round = s->round;
-    if (s->count == CLP_SCAN_AT_ONCE || !is_due(s, pid, k))
+    if (s->count == CLP_SCAN_AT_ONCE || !is_due(s, pid, k)) {
+        s->look_at_ns = CLP_MIN(s->look_at_ns, k->look_at_ns);
         return 0;
+    }
+    s->look_at_ns = 0; /* what comes of it is not known here */
     struct clp_dotnet *d = &s->candidates[s->count];
     k->held = false;
     if (clp_dotnet_open(s->roots, pid, d) < 0) {
@@ -131,6 +149,10 @@ static int look(void *context, int32_t pid)
         return 0;
     }
     pause_longer(k, s->now_ns);
+    if (d->kernel_thread) { /* takes a new name with each piece of work */
+        k->look_at_ns = UINT64_MAX;
+        k->held = true;
+    }
     clp_dotnet_done(d);
     return 0;
 }
@@ -168,13 +190,25 @@ static size_t part(struct clp_scan *s)
     return n;
 }
 
+/* Whether a round would find nothing. */
+static bool is_idle(struct clp_scan *s)
+{
+    int64_t before = s->last_pid;
+    s->last_pid = last_pid(s);
+    return before >= 0 && s->last_pid == before && s->now_ns < s->look_at_ns && !s->look_at_names &&
+           !s->hurry;
+}
+
 int clp_scan_round(struct clp_scan *s, uint64_t now_ns,
                    void (*found)(void *context, struct clp_dotnet *d), void *context)
 {
-    s->round++;
     s->now_ns = now_ns;
-    s->count = 0;
     s->look_at_names = now_ns >= s->names_at_ns;
+    if (is_idle(s))
+        return 0;
+    s->round++;
+    s->count = 0;
+    s->look_at_ns = UINT64_MAX;
     if (s->look_at_names)
         s->names_at_ns = now_ns + NAMES_EVERY_NS;
     int r = clp_discover_pids(s->roots, look, s);
@@ -200,6 +234,7 @@ void clp_scan_hold(struct clp_scan *s, int32_t pid, uint64_t until_ns)
         return;
     k->look_at_ns = until_ns;
     k->held = true;
+    s->look_at_ns = CLP_MIN(s->look_at_ns, until_ns);
     k->seen_round = CLP_MAX(k->seen_round, s->round);
 }
 
@@ -211,6 +246,7 @@ void clp_scan_hurry(struct clp_scan *s)
 void clp_scan_release(struct clp_scan *s)
 {
     struct clp_map_item i;
+    s->look_at_ns = 0;
     for (uint32_t at = clp_map_begin(&s->pids); clp_map_next(&s->pids, &at, &i);) {
         struct known *k = i.value->ptr;
         if (k->look_at_ns != UINT64_MAX)

@@ -2,8 +2,9 @@
  * more and more rarely, unless it runs another program now; one that the owner holds is left alone.
  *
  * A round costs a directory listing, two small files of each new process, and once a second one
- * small file of each known one. clp_scan_pause_ns keeps that below a hundredth of a core. One
- * thread. */
+ * small file of each known one; nothing of that while no process or thread has started, nobody is
+ * due, and the second has not passed. clp_scan_pause_ns keeps it below half a hundredth of a core,
+ * as long as one round a second is no more than that. One thread. */
 #ifndef CLP_AGENT_SCAN_H
 #define CLP_AGENT_SCAN_H
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #define NAME_LEN (2 * CLP_GUID_BYTES)
 #define TEXT_MAX_BYTES 32
@@ -106,12 +107,22 @@ uint64_t clp_seq_next(const struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYT
     return shared <= CLP_SEQ_MAX ? CLP_MAX(kept, shared) : kept;
 }
 
+/* Written over in place, without fsync: one write of a few bytes is whole or not there after a kill
+ * of the agent, and a power cut ends the runtime instance, too. A number never gets shorter. */
+static int write_next(int dir_fd, const char *name, const char *text, size_t len)
+{
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0640);
+    ssize_t n = fd < 0 ? -1 : pwrite(fd, text, len, 0);
+    return n < 0 ? -errno : (size_t)n == len ? 0 : -ENOSPC;
+}
+
 int clp_seq_taken(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES], uint64_t seq)
 {
     char name[NAME_LEN + 1], text[TEXT_MAX_BYTES];
     file_name(cookie, name);
     int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)seq + 1);
-    return s->dir_fd < 0 ? 0 : clp_file_write_at(s->dir_fd, name, text, (size_t)n, 0640);
+    return s->dir_fd < 0 ? 0 : write_next(s->dir_fd, name, text, (size_t)n);
 }
 
 void clp_seq_forget(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES])

@@ -53,6 +53,7 @@ struct clp_session {
     void *memory;
     size_t memory_bytes;
     struct clp_reader *reader;
+    uint64_t drained_bytes;
 };
 
 /* ---- ends ---------------------------------------------------------------------------------- */
@@ -285,7 +286,8 @@ static void take_refusal(struct clp_session *s, const struct clp_msg_refused *m)
     char reason[sizeof(m->reason) * 3];
     struct clp_text t = clp_text_in(reason, sizeof(reason));
     clp_text_utf8_clean(&t, m->reason, strnlen(m->reason, sizeof(m->reason)));
-    FAIL(s, CLP_FAULT_REFUSED, "the library in process %d refused: %s", s->target.pid, reason);
+    int error = m->msg.flags & CLP_REFUSED_FULL ? CLP_FAULT_FULL : CLP_FAULT_REFUSED;
+    FAIL(s, error, "the library in process %d refused: %s", s->target.pid, reason);
 }
 
 /* One datagram. -EAGAIN none there, -ECONNRESET the other side is gone, -EBADMSG no message. */
@@ -439,13 +441,20 @@ enum clp_session_state clp_session_drain(struct clp_session *s)
     struct clp_reader_record record;
     if (!s->reader || s->state != CLP_SESSION_LIVE)
         return s->state;
-    int r = (int)CLP_MIN(clp_reader_poll(s->reader), 1);
+    int64_t bytes = clp_reader_poll(s->reader);
+    s->drained_bytes = bytes > 0 ? (uint64_t)bytes : 0;
+    int r = (int)CLP_MIN(bytes, 1);
     while (r > 0 && (r = clp_reader_next(s->reader, &record)) > 0)
         s->config.record(s->config.context, &record);
     if (r < 0)
         FAIL(s, -EBADMSG, "process %d wrote nonsense into its ring: %s", s->target.pid,
              clp_reader_error(s->reader));
     return s->state;
+}
+
+uint64_t clp_session_drained_bytes(const struct clp_session *s)
+{
+    return s->drained_bytes;
 }
 
 int clp_session_flush(struct clp_session *s, uint64_t flush_id)

@@ -17,7 +17,7 @@
 
 #define CLP_SESSION_ATTACH_NS (10 * CLP_NSEC_PER_SEC) /* from start to the library's HELLO */
 #define CLP_SESSION_RING_BYTES (1u << 20)
-#define CLP_SESSION_DRAIN_NS (100 * CLP_NSEC_PER_MSEC) /* how often to drain */
+#define CLP_SESSION_DRAIN_NS (100 * CLP_NSEC_PER_MSEC) /* how often to drain, at best */
 #define CLP_SESSION_FDS 5u
 
 struct clp_session;
@@ -68,6 +68,7 @@ size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret);
 enum clp_session_state clp_session_step(struct clp_session *s, uint64_t now_ns);
 /* Reads what is in the ring. */
 enum clp_session_state clp_session_drain(struct clp_session *s);
+uint64_t clp_session_drained_bytes(const struct clp_session *s); /* by the last of these calls */
 
 enum clp_session_state clp_session_state(const struct clp_session *s);
 /* The latest time at which step must be called again while attaching. */

@@ -9,9 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
-#define QUIET_STEPS 5
-#define QUIET_NS (250 * CLP_NSEC_PER_MSEC)
+/* A library that is alive answers within a millisecond or two; one that is not is not worth a look
+ * every two. */
+#define FIRST_MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
+#define LAST_MARK_POLL_NS (64 * CLP_NSEC_PER_MSEC)
+/* A ring that fills slowly is emptied seldom. What 64 busy threads write in the longest pause still
+ * fits; and a ring that was full makes samples coarser, not fewer nanoseconds. */
+#define LONGEST_DRAIN_NS (4 * CLP_SESSION_DRAIN_NS)
+#define BUSY_SHARE 8   /* of the ring: from then on it is emptied as often as can be */
+#define QUIET_SHARE 32 /* less than that: half as often as before */
 
 struct clp_target {
     struct clp_target_config config;
@@ -28,7 +34,9 @@ struct clp_target {
     uint64_t flush_id;      /* of the last FLUSH */
     uint64_t mark_until_ns; /* the window is being cut; 0 otherwise */
     bool ended;             /* the last window has been given */
-    unsigned quiet_steps;   /* without a record, in a row */
+    uint64_t mark_poll_ns;  /* the next look for the MARK is that much later */
+    uint64_t drain_ns;      /* how often the ring is emptied now */
+    uint64_t due_ns;        /* the next step without an event */
     uint64_t last_words_ns; /* the library's own last MARK: nothing comes after it */
 };
 
@@ -102,7 +110,6 @@ static void take_mark(struct clp_target *t, const struct clp_rec_mark *mark)
 static void take_record(void *context, const struct clp_reader_record *record)
 {
     struct clp_target *t = context;
-    t->quiet_steps = 0;
     if (record->type == CLP_REC_MARK)
         take_mark(t, record->mark.rec);
     else if (t->build)
@@ -181,9 +188,10 @@ static void give_events(struct clp_target *t, bool last)
     clp_profile_free(w.profile);
 }
 
-static enum clp_session_state step_events(struct clp_target *t)
+static enum clp_session_state step_events(struct clp_target *t, uint64_t now_ns)
 {
     enum clp_epe_state s = clp_epe_step(t->events);
+    t->due_ns = now_ns + clp_epe_patience_ns(t->events);
     if (s == CLP_EPE_STARTING)
         return CLP_SESSION_ATTACHING;
     if (s == CLP_EPE_FAILED)
@@ -210,6 +218,7 @@ static struct clp_target *new_target(const struct clp_target_config *config,
         return NULL;
     t->config = *config;
     t->process.root_fd = t->process.temp_fd = -1;
+    t->drain_ns = CLP_SESSION_DRAIN_NS;
     *ret = (struct clp_session_config){.library = config->library,
                                        .settings = config->settings,
                                        .no_hook = config->no_hook,
@@ -308,21 +317,47 @@ static void give_last_window(struct clp_target *t, uint64_t now_ns)
     give_window(t, CLP_MAX(end_ns, t->start_ns), t->last_words_ns != 0, true);
 }
 
+/* Aligned, so that the rings of many targets are emptied at one waking. */
+static uint64_t next_drain_ns(const struct clp_target *t, uint64_t now_ns)
+{
+    return (now_ns / t->drain_ns + 1) * t->drain_ns;
+}
+
+static enum clp_session_state drain(struct clp_target *t)
+{
+    enum clp_session_state state = clp_session_drain(t->session);
+    uint64_t bytes = clp_session_drained_bytes(t->session);
+    if (bytes >= CLP_SESSION_RING_BYTES / BUSY_SHARE)
+        t->drain_ns = CLP_SESSION_DRAIN_NS;
+    else if (bytes <= CLP_SESSION_RING_BYTES / QUIET_SHARE)
+        t->drain_ns = CLP_MIN(2 * t->drain_ns, LONGEST_DRAIN_NS);
+    return state;
+}
+
+static void plan_next_step(struct clp_target *t, uint64_t now_ns)
+{
+    t->due_ns = next_drain_ns(t, now_ns);
+    if (!t->mark_until_ns)
+        return;
+    t->due_ns = CLP_MIN(t->due_ns, now_ns + t->mark_poll_ns);
+    t->mark_poll_ns = CLP_MIN(2 * t->mark_poll_ns, LAST_MARK_POLL_NS);
+}
+
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
 {
     if (t->events)
-        return step_events(t);
+        return step_events(t, now_ns);
     enum clp_session_state before = clp_session_state(t->session);
-    t->quiet_steps++;
     if (before == CLP_SESSION_LIVE && t->start_ns == 0)
         begin_first(t, now_ns);
     enum clp_session_state state = clp_session_step(t->session, now_ns);
     if (state == CLP_SESSION_LIVE && t->start_ns == 0)
         begin_first(t, now_ns);
+    plan_next_step(t, now_ns);
     if (state == CLP_SESSION_LIVE && !t->build && make_builder(t) < 0)
         return state; /* tried again with the next step; the ring waits */
     if (state == CLP_SESSION_LIVE)
-        state = clp_session_drain(t->session);
+        state = drain(t);
     if (state == CLP_SESSION_LIVE && t->mark_until_ns && now_ns >= t->mark_until_ns)
         give_window(t, now_ns, false, false);
     if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
@@ -351,6 +386,8 @@ void clp_target_cut(struct clp_target *t, uint64_t now_ns)
     }
     t->flush_id++;
     t->mark_until_ns = now_ns + CLP_TARGET_MARK_NS;
+    t->mark_poll_ns = FIRST_MARK_POLL_NS;
+    plan_next_step(t, now_ns);
     int r = clp_session_flush(t->session, t->flush_id);
     if (r < 0)
         clp_log_debug("process %d: cannot ask for a mark: %s", pid_of(t), strerror(-r));
@@ -361,14 +398,9 @@ bool clp_target_is_cutting(const struct clp_target *t)
     return t->events ? clp_epe_is_cutting(t->events) : t->mark_until_ns != 0;
 }
 
-uint64_t clp_target_patience_ns(const struct clp_target *t)
+uint64_t clp_target_due_ns(const struct clp_target *t)
 {
-    if (t->events)
-        return clp_epe_patience_ns(t->events);
-    if (t->mark_until_ns)
-        return MARK_POLL_NS;
-    /* A ring that was empty for half a second does not fill in the next quarter. */
-    return t->quiet_steps > QUIET_STEPS ? QUIET_NS : CLP_SESSION_DRAIN_NS;
+    return t->due_ns;
 }
 
 uint64_t clp_target_window_start_ns(const struct clp_target *t)

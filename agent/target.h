@@ -67,8 +67,8 @@ nfds_t clp_target_fds(const struct clp_target *t, struct pollfd *fds);
 /* Says goodbye without another window; only clp_target_free may follow. */
 void clp_target_bye(struct clp_target *t, bool detach);
 
-/* Hand-shake, socket, ring, window. Call at events of the session's descriptors and after
- * clp_target_patience_ns. A target that has ended or failed gives its last window in this call. */
+/* Hand-shake, socket, ring, window. Call at events of the session's descriptors and at
+ * clp_target_due_ns. A target that has ended or failed gives its last window in this call. */
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns);
 
 /* Ends the window as soon as the library has answered; does nothing when that is already under way.
@@ -78,9 +78,9 @@ bool clp_target_is_cutting(const struct clp_target *t);
 /* Ends the session from our side: reads what is there, gives what has come since the last window,
  * says goodbye; `detach` as for clp_session_bye. Only clp_target_free may follow. */
 void clp_target_end(struct clp_target *t, uint64_t now_ns, bool detach);
-/* How long to wait for events before the next step: shorter while a MARK is due, which no
- * descriptor tells. */
-uint64_t clp_target_patience_ns(const struct clp_target *t);
+/* When the next step is due without an event, CLOCK_MONOTONIC: soon while a MARK is waited for,
+ * which no descriptor tells; seldom while the ring fills slowly. 0 before the first step. */
+uint64_t clp_target_due_ns(const struct clp_target *t);
 /* When the window began, CLOCK_MONOTONIC; 0 while attaching. */
 uint64_t clp_target_window_start_ns(const struct clp_target *t);
 

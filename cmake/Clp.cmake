@@ -26,6 +26,14 @@ function(clp_module name)
   target_link_libraries(${name} PUBLIC ${M_USES})
 endfunction()
 
+# clp_in_target(TARGET...): code that is loaded into foreign processes. What a distribution's
+# compiler adds by itself may need a newer libc, or one that is not glibc (__memcpy_chk).
+function(clp_in_target)
+  foreach(target ${ARGN})
+    target_compile_options(${target} PRIVATE -U_FORTIFY_SOURCE)
+  endforeach()
+endfunction()
+
 # clp_unit_test(test-NAME SOURCES test-name.c USES modules): one cmocka program, run by ctest with
 # the label "unit" (these also run under the sanitizers).
 function(clp_unit_test name)

@@ -7,12 +7,15 @@
 #include <assert.h>
 #include <endian.h>
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
 #define TEXT_MAX_BYTES 1024u
+#define NAME_MAX_BYTES 256u
+#define TEXTS 7u
 
 /* As it lies in the file; written field by field, so the layout is only pinned here. */
 struct prefix {
@@ -33,18 +36,51 @@ static uint32_t checksum(const void *data, size_t len)
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Texts are made valid here, once, so that everything behind the spool may rely on it. */
-static char *clean(const char *text, char **at)
+static char *clean_to(const char *text, size_t most, char **at)
 {
-    struct clp_text t = clp_text_in(*at, TEXT_MAX_BYTES);
+    struct clp_text t = clp_text_in(*at, most);
     char *start = *at;
-    clp_text_utf8_clean(&t, text ? text : "", text ? strnlen(text, TEXT_MAX_BYTES) : 0);
+    clp_text_utf8_clean(&t, text ? text : "", text ? strnlen(text, most) : 0);
     *at += t.len + 1;
     return start;
 }
 
-static void fill_header(ClpChunk__Header *m, const struct clp_upload_header *h, char *texts,
-                        char **tags)
+static char *clean(const char *text, char **at)
 {
+    return clean_to(text, TEXT_MAX_BYTES, at);
+}
+
+struct numbers {
+    ClpChunk__Number items[CLP_UPLOAD_NUMBERS_MAX], *at[CLP_UPLOAD_NUMBERS_MAX];
+};
+
+static size_t fill_numbers(struct numbers *n, const struct clp_upload_number *from, size_t count,
+                           char **texts)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < CLP_MIN(count, (size_t)CLP_UPLOAD_NUMBERS_MAX); i++) {
+        if (!isfinite(from[i].value))
+            continue;
+        clp_chunk__number__init(&n->items[kept]);
+        n->items[kept].name = clean_to(from[i].name, NAME_MAX_BYTES, texts);
+        n->items[kept].value = from[i].value;
+        n->at[kept] = &n->items[kept];
+        kept++;
+    }
+    return kept;
+}
+
+/* Room for all that a header may hold, while it is packed. */
+struct room {
+    struct numbers endpoints, metrics;
+    char *tags[CLP_UPLOAD_TAGS_MAX];
+    char texts[(TEXTS + CLP_UPLOAD_TAGS_MAX) * TEXT_MAX_BYTES +
+               2 * CLP_UPLOAD_NUMBERS_MAX * NAME_MAX_BYTES];
+};
+
+static void fill_header(ClpChunk__Header *m, const struct clp_upload_header *h, struct room *room)
+{
+    char *texts = room->texts, **tags = room->tags;
     m->service = clean(h->service, &texts);
     m->env = clean(h->env, &texts);
     m->version = clean(h->version, &texts);
@@ -62,6 +98,25 @@ static void fill_header(ClpChunk__Header *m, const struct clp_upload_header *h, 
     m->start_unix_ns = h->start_unix_ns;
     m->duration_ns = h->duration_ns;
     m->cgroup_inode = h->cgroup_inode;
+    m->n_endpoint = fill_numbers(&room->endpoints, h->endpoints, h->endpoint_count, &texts);
+    m->endpoint = room->endpoints.at;
+    m->n_metric = fill_numbers(&room->metrics, h->metrics, h->metric_count, &texts);
+    m->metric = room->metrics.at;
+}
+
+/* What is said beside it gives way first, then tags from the end: no profile is lost for that. */
+static size_t shrink_to_fit(ClpChunk__Header *m)
+{
+    size_t len;
+    while ((len = clp_chunk__header__get_packed_size(m)) > CLP_CHUNK_HEADER_MAX_BYTES) {
+        if (m->n_metric || m->n_endpoint)
+            m->n_metric = m->n_endpoint = 0;
+        else if (m->n_tag)
+            m->n_tag--;
+        else
+            break;
+    }
+    return len;
 }
 
 static uint8_t *assemble(const ClpChunk__Header *m, const void *profile, size_t len,
@@ -86,15 +141,14 @@ static uint8_t *assemble(const ClpChunk__Header *m, const void *profile, size_t 
 int clp_chunk_write(const struct clp_upload_header *h, const void *profile, size_t len,
                     uint8_t **ret, size_t *ret_len)
 {
-    char *tags[CLP_UPLOAD_TAGS_MAX];
     ClpChunk__Header m = CLP_CHUNK__HEADER__INIT;
     if (len > CLP_CHUNK_PROFILE_MAX_BYTES || h->tag_count > CLP_UPLOAD_TAGS_MAX)
         return -EFBIG;
-    char *texts = malloc((7 + h->tag_count) * TEXT_MAX_BYTES);
-    if (!texts)
+    struct room *room = malloc(sizeof(*room));
+    if (!room)
         return -ENOMEM;
-    fill_header(&m, h, texts, tags);
-    size_t header_len = clp_chunk__header__get_packed_size(&m);
+    fill_header(&m, h, room);
+    size_t header_len = shrink_to_fit(&m);
     int r = -EFBIG;
     if (header_len <= CLP_CHUNK_HEADER_MAX_BYTES) {
         uint8_t *data = assemble(&m, profile, len, header_len);
@@ -104,7 +158,7 @@ int clp_chunk_write(const struct clp_upload_header *h, const void *profile, size
             *ret_len = CLP_CHUNK_PREFIX_BYTES + header_len + len;
         }
     }
-    free(texts);
+    free(room);
     return r;
 }
 
@@ -132,8 +186,25 @@ static const char *check(const uint8_t *data, size_t len, uint32_t *ret_header_l
     return NULL;
 }
 
-static void take_header(struct clp_upload_header *h, const ClpChunk__Header *m)
+/* What a chunk owns: the message, and its numbers as the header has them. */
+struct own {
+    ClpChunk__Header *message;
+    struct clp_upload_number endpoints[CLP_UPLOAD_NUMBERS_MAX], metrics[CLP_UPLOAD_NUMBERS_MAX];
+};
+
+static size_t take_numbers(struct clp_upload_number *to, ClpChunk__Number *const *from,
+                           size_t count)
 {
+    size_t kept = 0;
+    for (size_t i = 0; i < CLP_MIN(count, (size_t)CLP_UPLOAD_NUMBERS_MAX); i++)
+        if (isfinite(from[i]->value))
+            to[kept++] = (struct clp_upload_number){from[i]->name, from[i]->value};
+    return kept;
+}
+
+static void take_header(struct clp_upload_header *h, struct own *own)
+{
+    const ClpChunk__Header *m = own->message;
     *h = (struct clp_upload_header){
         .service = m->service,
         .env = m->env,
@@ -150,6 +221,10 @@ static void take_header(struct clp_upload_header *h, const ClpChunk__Header *m)
         .start_unix_ns = m->start_unix_ns,
         .duration_ns = m->duration_ns,
         .cgroup_inode = m->cgroup_inode,
+        .endpoints = own->endpoints,
+        .endpoint_count = take_numbers(own->endpoints, m->endpoint, m->n_endpoint),
+        .metrics = own->metrics,
+        .metric_count = take_numbers(own->metrics, m->metric, m->n_metric),
     };
 }
 
@@ -158,28 +233,33 @@ int clp_chunk_read(const void *data, size_t len, struct clp_chunk *ret, const ch
     uint32_t header_len = 0;
     const uint8_t *bytes = data;
     const char *why = check(bytes, len, &header_len);
-    ClpChunk__Header *m = NULL;
+    struct own *own = why ? NULL : calloc(1, sizeof(*own));
+    if (!why && !own)
+        return -ENOMEM;
     if (!why) {
         bytes += CLP_CHUNK_PREFIX_BYTES;
-        m = clp_chunk__header__unpack(NULL, header_len, bytes);
-        if (!m)
+        own->message = clp_chunk__header__unpack(NULL, header_len, bytes);
+        if (!own->message)
             why = "its header cannot be read";
     }
     if (why) {
+        free(own);
         if (ret_why)
             *ret_why = why;
         return -EBADMSG;
     }
     *ret = (struct clp_chunk){.profile = bytes + header_len,
                               .profile_len = len - CLP_CHUNK_PREFIX_BYTES - header_len,
-                              .own = m};
-    take_header(&ret->header, m);
+                              .own = own};
+    take_header(&ret->header, own);
     return 0;
 }
 
 void clp_chunk_done(struct clp_chunk *c)
 {
-    if (c->own)
-        clp_chunk__header__free_unpacked(c->own, NULL);
+    struct own *own = c->own;
+    if (own)
+        clp_chunk__header__free_unpacked(own->message, NULL);
+    free(own);
     *c = (struct clp_chunk){.own = NULL};
 }

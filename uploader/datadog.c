@@ -9,7 +9,6 @@
 #include "pprof/model.h"
 #include "uploader/intake.h"
 #include "uploader/multipart.h"
-#include "uploader/secret.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -90,7 +89,7 @@ static int go_to_site(struct clp_intake *in, const char **ret_why)
 {
     struct clp_upload *u = &in->upload;
     const char *site = u->site ? u->site : variable("DD_SITE");
-    in->agentless = true;
+    in->key_header = "DD-API-KEY";
     *ret_why = "without its agent it needs an api_key, or DD_API_KEY";
     if (!u->api_key && !variable("DD_API_KEY"))
         return -EINVAL;
@@ -200,6 +199,18 @@ static void add_pair(struct clp_strbuf *b, const char *key, const char *value, b
     clp_strbuf_str(b, last ? "}" : ",");
 }
 
+static void write_endpoints(struct clp_strbuf *b, const struct clp_upload_header *h)
+{
+    clp_strbuf_str(b, h->endpoint_count ? "{" : "null");
+    for (size_t i = 0; i < h->endpoint_count; i++) {
+        const struct clp_upload_number *e = &h->endpoints[i];
+        clp_strbuf_str(b, i ? "," : "");
+        clp_strbuf_json(b, e->name, strlen(e->name));
+        clp_strbuf_printf(b, ":%.0f", e->value);
+    }
+    clp_strbuf_str(b, h->endpoint_count ? "}" : "");
+}
+
 static void write_event(struct clp_strbuf *b, const struct clp_upload_header *h, const char *tags)
 {
     char when[48], runtime[80];
@@ -209,7 +220,9 @@ static void write_event(struct clp_strbuf *b, const struct clp_upload_header *h,
     add_pair(b, "start", rfc3339(h->start_unix_ns, when), false);
     add_pair(b, "end", rfc3339(h->start_unix_ns + h->duration_ns, when), false);
     add_pair(b, "family", "dotnet", false);
-    clp_strbuf_str(b, "\"version\":\"4\",\"endpoint_counts\":null,\"internal\":{");
+    clp_strbuf_str(b, "\"version\":\"4\",\"endpoint_counts\":");
+    write_endpoints(b, h);
+    clp_strbuf_str(b, ",\"internal\":{");
     add_pair(b, "clrpulse_version", CLP_VERSION, true);
     clp_strbuf_str(b, ",\"info\":{\"application\":{");
     add_pair(b, "env", h->env, false);
@@ -227,11 +240,18 @@ static void write_event(struct clp_strbuf *b, const struct clp_upload_header *h,
     clp_strbuf_str(b, "}}");
 }
 
-/* The control totals in the comments: "NAME=VALUE UNIT" becomes ["NAME", VALUE]. */
-static void write_metrics(struct clp_strbuf *b, const struct clp_profile *p)
+/* The header's metrics, and the control totals in the comments: "NAME=VALUE UNIT" becomes
+ * ["NAME", VALUE]. */
+static void write_metrics(struct clp_strbuf *b, const struct clp_upload_header *h,
+                          const struct clp_profile *p)
 {
-    bool first = true;
+    bool first = h->metric_count == 0;
     clp_strbuf_char(b, '[');
+    for (size_t i = 0; i < h->metric_count; i++) {
+        clp_strbuf_str(b, i ? ",[" : "[");
+        clp_strbuf_json(b, h->metrics[i].name, strlen(h->metrics[i].name));
+        clp_strbuf_printf(b, ",%.17g]", h->metrics[i].value);
+    }
     for (uint32_t i = 0; i < p->comment_count; i++) {
         const char *equals = strchr(p->comments[i], '=');
         if (!equals || equals == p->comments[i])
@@ -261,7 +281,7 @@ static int make_form(const struct clp_chunk *c, const struct clp_profile *p,
     clp_strbuf_init(&metrics, JSON_MAX_BYTES);
     write_tags(&tags, &c->header);
     write_event(&event, &c->header, clp_strbuf_text(&tags));
-    write_metrics(&metrics, p);
+    write_metrics(&metrics, &c->header, p);
     int r = clp_strbuf_error(&event) | clp_strbuf_error(&metrics) | clp_strbuf_error(&tags);
     if (r < 0)
         return -ENOMEM;
@@ -277,8 +297,7 @@ static int make_form(const struct clp_chunk *c, const struct clp_profile *p,
     return r < 0 ? r : clp_request_header(q, "Content-Type", type);
 }
 
-static int add_headers(const struct clp_intake *in, const struct clp_upload_header *h,
-                       struct clp_request *q)
+static int add_headers(const struct clp_upload_header *h, struct clp_request *q)
 {
     char inode[32];
     int r = clp_request_header(q, "DD-EVP-ORIGIN", "clrpulse");
@@ -292,11 +311,7 @@ static int add_headers(const struct clp_intake *in, const struct clp_upload_head
         (void)snprintf(entity, sizeof(entity), "ci-%.100s", h->container_id);
         r = clp_request_header(q, "Datadog-Entity-ID", *h->container_id ? entity : inode);
     }
-    if (r < 0 || !in->agentless)
-        return r;
-    CLP_CLEANUP(clp_secret_free) char *key = NULL;
-    r = clp_secret_get(in->upload.api_key, &key);
-    return r < 0 ? r : clp_request_header(q, "DD-API-KEY", key);
+    return r;
 }
 
 static int datadog_build(const struct clp_intake *in, const struct clp_chunk *c,
@@ -319,7 +334,7 @@ static int datadog_build(const struct clp_intake *in, const struct clp_chunk *c,
     memcpy(q->note, shaped.note, sizeof(q->note));
     r = make_form(c, p, &shaped, q);
     clp_reshaped_done(&shaped);
-    return r < 0 ? r : add_headers(in, &c->header, q);
+    return r < 0 ? r : add_headers(&c->header, q);
 }
 
 const struct clp_intake_kind clp_intake_datadog = {

@@ -17,8 +17,9 @@
 #define RETRY_FIRST_NS CLP_NSEC_PER_SEC
 #define RETRY_LONGEST_NS (60 * CLP_NSEC_PER_SEC)
 #define IDLE_NS CLP_NSEC_PER_SEC /* the spool's age and `flush` are looked at as often */
-#define SUSPECT_AFTER 3u         /* refusals by 5xx before others go first */
-#define REFUSALS_MAX 20u
+#define SUSPECT_AFTER 3u         /* refusals by 5xx before others are tried first */
+#define BLAMED_MAX 3u            /* refusals of a suspect, each after another one was taken */
+#define REFUSALS_MAX 20u         /* in all; for one that is alone */
 #define SMALLEST_PLAIN_BYTES 16384u
 
 struct flight {
@@ -27,13 +28,15 @@ struct flight {
     uint8_t *bytes;
     struct clp_chunk chunk;
     struct clp_requests requests;
-    size_t at; /* the request under way */
+    size_t at;         /* the request under way */
+    uint32_t failures; /* of the lane when that began: tells a failure that it knew of from news */
     struct clp_transfer *transfer;
 };
 
 struct lane {
     struct clp_delivery *box;
     struct clp_intake *intake;
+    size_t plain_max; /* the intake's limit before anything was learned */
     size_t index;
     struct flight *flights[CLP_DELIVERY_FLIGHTS];
     size_t flight_count;
@@ -111,22 +114,26 @@ static uint64_t jitter(uint64_t ns)
     return ns / 2 + (uint64_t)((double)ns * (r / 4294967296.0));
 }
 
-static void pause_lane(struct lane *lane, const struct clp_upload_result *result)
+/* Of flights that were under way together only the first failure makes the pauses longer. */
+static void pause_flight(struct flight *f, const struct clp_upload_result *result)
 {
+    struct lane *lane = f->lane;
     const struct clp_delivery_config *c = &lane->box->config;
     uint64_t first = c->retry_first_ns ? c->retry_first_ns : RETRY_FIRST_NS;
     uint64_t longest = c->retry_longest_ns ? c->retry_longest_ns : RETRY_LONGEST_NS;
+    bool news = f->failures == lane->failures;
     uint32_t doublings = CLP_MIN(lane->failures, 20u);
-    uint64_t pause_ns = jitter(CLP_MIN(first << doublings, longest));
-    lane->failures++;
+    lane->failures += news;
+    uint64_t pause_ns =
+        CLP_MAX(jitter(CLP_MIN(first << doublings, longest)), result->retry_after_ns);
     lane->failed_while_stopping = true;
     lane->stats.failing = true;
     lane->stats.retried++;
-    lane->next_try_ns = clp_clock_monotonic_ns() + CLP_MAX(pause_ns, result->retry_after_ns);
+    lane->next_try_ns = CLP_MAX(lane->next_try_ns, clp_clock_monotonic_ns() + pause_ns);
     /* At 1, 2, 4, 8...: the log tells of a long outage, but not over and over. */
-    if ((lane->failures & (lane->failures - 1)) == 0)
-        say(lane->box, CLP_LOG_WARNING, "will try again in %.1f s: %s",
-            (double)CLP_MAX(pause_ns, result->retry_after_ns) / 1e9, result->text);
+    if (news && (lane->failures & (lane->failures - 1)) == 0)
+        say(lane->box, CLP_LOG_WARNING, "will try again in %.1f s: %s", (double)pause_ns / 1e9,
+            result->text);
 }
 
 static void note_error(struct lane *lane, const struct clp_upload_result *result)
@@ -135,23 +142,19 @@ static void note_error(struct lane *lane, const struct clp_upload_result *result
     memcpy(lane->stats.error, result->text, sizeof(lane->stats.error));
 }
 
-static void lane_is_well(struct lane *lane)
-{
-    if (lane->failures)
-        say(lane->box, CLP_LOG_INFO, "%s takes profiles again", lane->intake->where);
-    lane->failures = 0;
-    lane->successes++;
-    lane->stats.failing = false;
-    lane->next_try_ns = 0;
-}
-
-static void drop(struct flight *f, enum clp_delivery_drop why, const char *text)
+/* A success of what was under way when another failed does not shorten the pause: the intake may
+ * have said how long it must be. */
+static void lane_is_well(struct flight *f)
 {
     struct lane *lane = f->lane;
-    lane->stats.dropped[why]++;
-    clp_spool_sent(lane->box->spool, f->entry, lane->index, NULL);
-    say(lane->box, CLP_LOG_ERROR, "a profile of process %d is dropped: %s", f->chunk.header.pid,
-        text);
+    lane->successes++;
+    if (f->failures != lane->failures)
+        return;
+    if (lane->failures)
+        say(lane->box, CLP_LOG_INFO, "%s takes profiles again", lane->intake->where);
+    lane->failures = f->failures = 0;
+    lane->stats.failing = false;
+    lane->next_try_ns = 0;
 }
 
 static struct clp_spool_progress *progress(const struct flight *f)
@@ -159,26 +162,72 @@ static struct clp_spool_progress *progress(const struct flight *f)
     return &f->entry->progress[f->lane->index];
 }
 
-/* 5xx for this one while others were taken in between: it is not the intake. */
+/* All of it that the intake does not have yet. */
+static void drop(struct flight *f, enum clp_delivery_drop why, const char *text)
+{
+    struct lane *lane = f->lane;
+    if (!progress(f)->lacking)
+        lane->stats.dropped[why]++;
+    clp_spool_sent(lane->box->spool, f->entry, lane->index, NULL);
+    say(lane->box, CLP_LOG_ERROR, "a profile of process %d is dropped: %s", f->chunk.header.pid,
+        text);
+}
+
+/* Notes that the part at hand is over. Whether the flight goes on with the next one; not into a
+ * pause that another flight has brought about. */
+static bool next_part(struct flight *f)
+{
+    struct lane *lane = f->lane;
+    const struct clp_request *q = &f->requests.items[f->at];
+    progress(f)->refusals = progress(f)->blamed = 0;
+    if (++f->at < f->requests.count) {
+        clp_spool_sent(lane->box->spool, f->entry, lane->index, q->part);
+        return clp_clock_monotonic_ns() >= lane->next_try_ns;
+    }
+    lane->stats.sent += !progress(f)->lacking;
+    clp_spool_sent(lane->box->spool, f->entry, lane->index, NULL);
+    return false;
+}
+
+/* One kind of sample will never be taken: the others go on their way. */
+static bool drop_part(struct flight *f, enum clp_delivery_drop why, const char *text)
+{
+    struct lane *lane = f->lane;
+    if (f->requests.count == 1) {
+        drop(f, why, text);
+        return false;
+    }
+    if (!progress(f)->lacking)
+        lane->stats.dropped[why]++;
+    progress(f)->lacking = true;
+    say(lane->box, CLP_LOG_ERROR, "the %s profile of process %d is dropped: %s",
+        f->requests.items[f->at].part, f->chunk.header.pid, text);
+    return next_part(f);
+}
+
+/* 5xx for this one over and over, while others were taken in between: it is not the intake. */
 static bool is_poison(struct flight *f)
 {
     struct clp_spool_progress *p = progress(f);
-    bool others_went = p->refusals > 0 && p->mark != f->lane->successes;
-    if (p->refusals < REFUSALS_MAX)
-        p->refusals++;
+    bool others_went = p->refusals >= SUSPECT_AFTER && p->mark != f->lane->successes;
+    p->refusals++;
+    p->blamed += others_went;
     p->mark = f->lane->successes;
-    return p->refusals >= REFUSALS_MAX || (p->refusals > SUSPECT_AFTER && others_went);
+    return p->refusals >= REFUSALS_MAX || p->blamed >= BLAMED_MAX;
 }
 
-/* The limit is learned for good: the next profile would be as large. */
+/* The limit is learned for good: the next profile would be as large. If nothing is small enough it
+ * was no matter of size, and nothing is learned. */
 static bool learn_limit(struct flight *f)
 {
     struct clp_intake *in = f->lane->intake;
     size_t was = f->requests.items[f->at].plain_len, limit = was / 2;
     if (in->plain_max && in->plain_max < was)
         return true; /* learned from another one since this was made */
-    if (limit < SMALLEST_PLAIN_BYTES)
+    if (limit < SMALLEST_PLAIN_BYTES) {
+        in->plain_max = f->lane->plain_max;
         return false;
+    }
     in->plain_max = limit;
     say(f->lane->box, CLP_LOG_WARNING,
         "%s takes no profile of %zu KiB; they are folded to %zu KiB from now on", in->where,
@@ -197,14 +246,14 @@ static bool part_is_done(struct flight *f)
             "the %s profile of process %d was too large for %s (%s): %zu small samples are "
             "together in [other]",
             q->part, f->chunk.header.pid, lane->intake->where, q->note, q->folded);
-    lane_is_well(lane);
-    if (++f->at < f->requests.count) {
-        clp_spool_sent(lane->box->spool, f->entry, lane->index, q->part);
-        return true;
-    }
-    clp_spool_sent(lane->box->spool, f->entry, lane->index, NULL);
-    lane->stats.sent++;
-    return false;
+    lane_is_well(f);
+    return next_part(f);
+}
+
+/* Statuses that speak of the bytes of this request, and not of who sends them or where to. */
+static bool is_about_part(int status)
+{
+    return status == 400 || status == 413 || status == 422;
 }
 
 static bool take_outcome(struct flight *f, const struct clp_upload_result *result)
@@ -216,19 +265,18 @@ static bool take_outcome(struct flight *f, const struct clp_upload_result *resul
         return part_is_done(f);
     case CLP_OUTCOME_SUSPECT:
         if (is_poison(f))
-            drop(f, CLP_DROP_POISON, result->text);
-        else
-            pause_lane(f->lane, result);
+            return drop_part(f, CLP_DROP_POISON, result->text);
+        pause_flight(f, result);
         return false;
     case CLP_OUTCOME_LATER:
-        pause_lane(f->lane, result);
+        pause_flight(f, result);
         return false;
     case CLP_OUTCOME_SMALLER:
         f->lane->stats.retried++;
-        if (!learn_limit(f))
-            drop(f, CLP_DROP_TOO_LARGE, result->text);
-        return false;
+        return !learn_limit(f) && drop_part(f, CLP_DROP_TOO_LARGE, result->text);
     case CLP_OUTCOME_DROP:
+        if (is_about_part(result->http_status))
+            return drop_part(f, CLP_DROP_REFUSED, result->text);
         drop(f, CLP_DROP_REFUSED, result->text);
         return false;
     }
@@ -272,7 +320,13 @@ static int prepare(struct flight *f, const char **ret_why, struct clp_upload_res
         return r;
     }
     r = clp_chunk_read(f->bytes, len, &f->chunk, ret_why);
-    return r < 0 ? r : clp_intake_build(f->lane->intake, &f->chunk, &f->requests, result);
+    if (r == 0)
+        r = clp_intake_build(f->lane->intake, &f->chunk, &f->requests, result);
+    /* Only what it is about is needed from here on; many flights may be under way. */
+    free(CLP_TAKE(f->bytes));
+    f->chunk.profile = NULL;
+    f->chunk.profile_len = 0;
+    return r;
 }
 
 static void set_aside(struct worker *w, struct flight *f, bool gone, const char *why)
@@ -304,7 +358,7 @@ static void cannot_build(struct worker *w, struct flight *f, int error,
     } else {
         note_error(lane, result);
         if (result->outcome == CLP_OUTCOME_LATER)
-            pause_lane(lane, result);
+            pause_flight(f, result);
         else
             drop(f,
                  error == -ESTALE  ? CLP_DROP_STALE
@@ -363,6 +417,7 @@ static bool begin_flight(struct worker *w, struct lane *lane, struct clp_spool_e
         return false;
     f->lane = lane;
     f->entry = e;
+    f->failures = lane->failures;
     e->uses++;
     lane->flights[lane->flight_count++] = f;
     pthread_mutex_unlock(&d->lock);
@@ -395,19 +450,29 @@ static bool is_pending(const struct lane *lane, const struct clp_spool_entry *e)
     return !(e->done & (1u << lane->index));
 }
 
-/* The oldest whose target has none under way; suspects when nothing else is left. */
+/* The oldest whose target has none under way.
+ *
+ * One that was refused by 5xx several times, a suspect, may be what the intake chokes on, or the
+ * intake may be ill. Another one tells: of another target, or else the next of the same. Once that
+ * is taken the suspect has its turn again before anything else. */
 static struct clp_spool_entry *pick(const struct lane *lane)
 {
-    struct clp_spool_entry *suspect = NULL;
+    struct clp_spool_entry *suspect = NULL, *behind = NULL;
     for (struct clp_spool_entry *e = clp_spool_first(lane->box->spool); e; e = e->next) {
+        const struct clp_spool_progress *p = &e->progress[lane->index];
         if (!is_pending(lane, e) || in_flight(lane, e))
             continue;
-        if (e->progress[lane->index].refusals < SUSPECT_AFTER)
+        bool is_suspect = p->refusals >= SUSPECT_AFTER;
+        if (is_suspect ? p->mark != lane->successes : !suspect)
             return e;
         if (!suspect)
             suspect = e;
+        else if (!is_suspect && !clp_spool_same_target(e, suspect))
+            return e;
+        else if (!is_suspect && !behind)
+            behind = e;
     }
-    return suspect;
+    return behind ? behind : suspect;
 }
 
 static bool may_start(const struct lane *lane, uint64_t now_ns)
@@ -622,17 +687,30 @@ static int open_lanes(struct clp_delivery *d, char *why, size_t cap)
             return r;
         }
         lane->stats.kind = u->kind;
+        lane->plain_max = lane->intake->plain_max;
         (void)snprintf(lane->stats.where, sizeof(lane->stats.where), "%s", lane->intake->where);
         d->lane_count++;
     }
     return 0;
 }
 
+/* Two uploads to one place, which differ in a key or user alone, are told apart by their order. */
+static uint64_t unique_id(const struct clp_delivery *d, const uint64_t *ids, size_t at)
+{
+    uint64_t id = clp_intake_id(d->lanes[at].intake);
+    for (size_t i = 0; i < at; i++)
+        if (ids[i] == id) {
+            id++;
+            i = (size_t)-1; /* from the beginning: the next one may be taken as well */
+        }
+    return id;
+}
+
 static int open_spool(struct clp_delivery *d, char *why, size_t cap)
 {
     uint64_t ids[CLP_DELIVERY_INTAKES_MAX];
     for (size_t i = 0; i < d->lane_count; i++)
-        ids[i] = clp_intake_id(d->lanes[i].intake);
+        ids[i] = unique_id(d, ids, i);
     const struct clp_delivery_config *c = &d->config;
     struct clp_spool_config s = {.dir = c->spool_dir,
                                  .bytes_max = c->spool_bytes_max,

@@ -25,19 +25,7 @@ static int directory_build(const struct clp_intake *in, const struct clp_chunk *
                            const struct clp_profile *p, struct clp_requests *ret)
 {
     const struct clp_reshape how = {.all_labels = true};
-    int r = 0;
-    (void)c; /* its name is made when it is stored */
-    for (size_t i = 0; i < clp_series_own_count; i++) {
-        struct clp_reshaped shaped;
-        r = clp_series_make(in, &clp_series_own[i], p, &how, &shaped);
-        if (r == -ENODATA)
-            continue;
-        struct clp_request *q = r == 0 ? clp_requests_add(ret, clp_series_own[i].part) : NULL;
-        if (!q)
-            return r < 0 ? r : -EFBIG;
-        clp_request_take(q, &shaped);
-    }
-    return ret->count ? 0 : -ENODATA;
+    return clp_series_build(in, c, p, CLP_SPELLING_OWN, &how, NULL, ret); /* named when stored */
 }
 
 /* SERVICE-PID-KIND-TIME-SEQ.pb.gz: at most 64 + 32 bytes of names, so it fits every file system. */

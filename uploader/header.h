@@ -5,6 +5,13 @@
 #include "base/core/core.h"
 
 #define CLP_UPLOAD_TAGS_MAX 64u
+#define CLP_UPLOAD_NUMBERS_MAX 100u
+
+/* What was counted or measured beside the samples. */
+struct clp_upload_number {
+    const char *name; /* longer ones than 255 bytes are cut */
+    double value;     /* finite; others are left out */
+};
 
 /* Texts may be NULL or "" where unknown, except `service`. They are any bytes: who writes them into
  * a file or a request makes them fit. */
@@ -19,6 +26,13 @@ struct clp_upload_header {
     uint64_t seq;            /* profile_seq of the window */
     uint64_t start_unix_ns, duration_ns;
     uint64_t cgroup_inode; /* 0: not known */
+    /* Requests that ended in the window by endpoint, named as the label `endpoint` is; what a
+     * profile's cost is divided by. The busiest, at most CLP_UPLOAD_NUMBERS_MAX. */
+    const struct clp_upload_number *endpoints;
+    size_t endpoint_count;
+    /* Numbers of the runtime over the window, such as "gc.heap_bytes"; at most as many. */
+    const struct clp_upload_number *metrics;
+    size_t metric_count;
 };
 
 #endif

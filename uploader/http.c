@@ -59,28 +59,23 @@ static int add_headers(const struct clp_upload_header *h, struct clp_request *q)
     return r;
 }
 
+static int finish(const struct clp_intake *in, const struct clp_series *s,
+                  const struct clp_chunk *c, struct clp_request *q)
+{
+    bool form = in->upload.format && strcmp(in->upload.format, "multipart") == 0;
+    int r = add_headers(&c->header, q);
+    (void)s;
+    if (r < 0)
+        return r;
+    return form ? to_form(&c->header, q)
+                : clp_request_header(q, "Content-Type", "application/octet-stream");
+}
+
 static int http_build(const struct clp_intake *in, const struct clp_chunk *c,
                       const struct clp_profile *p, struct clp_requests *ret)
 {
     const struct clp_reshape how = {.all_labels = true};
-    bool form = in->upload.format && strcmp(in->upload.format, "multipart") == 0;
-    for (size_t i = 0; i < clp_series_own_count; i++) {
-        struct clp_reshaped shaped;
-        int r = clp_series_make(in, &clp_series_own[i], p, &how, &shaped);
-        if (r == -ENODATA)
-            continue;
-        if (r < 0)
-            return r;
-        struct clp_request *q = clp_requests_add(ret, clp_series_own[i].part);
-        clp_request_take(q, &shaped);
-        r = add_headers(&c->header, q);
-        if (r == 0)
-            r = form ? to_form(&c->header, q)
-                     : clp_request_header(q, "Content-Type", "application/octet-stream");
-        if (r < 0)
-            return r;
-    }
-    return ret->count ? 0 : -ENODATA;
+    return clp_series_build(in, c, p, CLP_SPELLING_OWN, &how, finish, ret);
 }
 
 const struct clp_intake_kind clp_intake_http = {

@@ -290,6 +290,23 @@ int clp_request_header(struct clp_request *r, const char *name, const char *valu
     return 0;
 }
 
+int clp_reply_grpc_code(const char *text, size_t len)
+{
+    int code = 0;
+    while (len > 0 && (*text == ' ' || *text == '\t')) {
+        text++;
+        len--;
+    }
+    if (len == 0 || len > 3)
+        return -1;
+    for (size_t i = 0; i < len; i++) {
+        if (text[i] < '0' || text[i] > '9')
+            return -1;
+        code = code * 10 + text[i] - '0';
+    }
+    return code;
+}
+
 void clp_request_take(struct clp_request *r, struct clp_reshaped *from)
 {
     r->body = from->encoded.data;

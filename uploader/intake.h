@@ -45,8 +45,8 @@ struct clp_intake {
     char *request_url;        /* with that path */
     char *socket;             /* Unix socket, or NULL */
     char *where;              /* what may be shown */
-    size_t plain_max; /* the limit at the moment: it falls when the intake says "too large" */
-    bool agentless;   /* datadog */
+    size_t plain_max;       /* the limit at the moment: it falls when the intake says "too large" */
+    const char *key_header; /* that carries upload.api_key; NULL: none does. The kind's */
 };
 
 struct clp_intake_kind {
@@ -86,29 +86,36 @@ void clp_requests_done(struct clp_requests *r);
 struct clp_request *clp_requests_add(struct clp_requests *r, const char *part);
 /* "Name: value"; bytes that may not stand in a header become '_'. 0, -EFBIG, -ENOMEM. */
 int clp_request_header(struct clp_request *r, const char *name, const char *value) CLP_MUST_USE;
+/* gRPC's status code as text; -1 when it is none. */
+int clp_reply_grpc_code(const char *text, size_t len);
 /* Hands a finished profile's bytes and what is said about it to the request. */
 void clp_request_take(struct clp_request *r, struct clp_reshaped *from);
 
 /* ---- series: one profile for each kind of sample ---- */
 
 struct clp_series {
-    const char *part;   /* "cpu" */
-    const char *metric; /* the intake's name for it */
-    struct clp_reshape_value values[2];
-    struct clp_value_type period_type;
+    const char *part;                   /* "cpu" */
+    const char *metric;                 /* what Pyroscope and Parca call it */
+    struct clp_reshape_value values[2]; /* types: ours, and as they spell it */
+    struct clp_value_type period_type;  /* in our spelling */
 };
-/* Ours, one for each type of docs/pprof.md. */
-extern const struct clp_series clp_series_own[];
-extern const size_t clp_series_own_count;
-/* In the spelling that Pyroscope and Parca know. */
-extern const struct clp_series clp_series_known[];
-extern const size_t clp_series_known_count;
+enum clp_spelling {
+    CLP_SPELLING_OWN,   /* of docs/pprof.md */
+    CLP_SPELLING_KNOWN, /* of Pyroscope and Parca */
+};
 
-/* The series' part of `p`, after `how`, whose values, period type and limit are filled in here. 0
- * or -ENODATA... as clp_profile_reshape. */
-int clp_series_make(const struct clp_intake *in, const struct clp_series *s,
-                    const struct clp_profile *p, const struct clp_reshape *how,
-                    struct clp_reshaped *ret) CLP_MUST_USE;
+/* The series that our sample type belongs to, or NULL. */
+const struct clp_series *clp_series_of(const char *type);
+
+/* Makes the request of one series from its profile, which is the body. 0 or a negative errno. */
+typedef int clp_series_finish(const struct clp_intake *in, const struct clp_series *s,
+                              const struct clp_chunk *c, struct clp_request *q);
+/* A request for each series that has samples in `p`, after `how`, whose values, period type and
+ * limit are filled in here. `finish` may be NULL. As `build` of struct clp_intake_kind. */
+int clp_series_build(const struct clp_intake *in, const struct clp_chunk *c,
+                     const struct clp_profile *p, enum clp_spelling spelling,
+                     const struct clp_reshape *how, clp_series_finish *finish,
+                     struct clp_requests *ret) CLP_MUST_USE;
 
 /* Labels of a series. */
 struct clp_tag {

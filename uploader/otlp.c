@@ -299,20 +299,11 @@ static ClpOtlp__ValueType *make_type(struct builder *b, const char *type, const 
     return out;
 }
 
-static const struct clp_series *series_of(const char *type)
-{
-    for (size_t i = 0; i < clp_series_own_count; i++)
-        for (size_t k = 0; k < 2 && clp_series_own[i].values[k].from; k++)
-            if (strcmp(clp_series_own[i].values[k].from, type) == 0)
-                return &clp_series_own[i];
-    return NULL;
-}
-
 static void fill_profile(struct builder *b, ClpOtlp__Profile *out, uint32_t value)
 {
     const struct clp_profile *p = b->p;
     const char *type = clp_model_text(p, p->value_types[value].type);
-    const struct clp_series *s = series_of(type);
+    const struct clp_series *s = clp_series_of(type);
     bool cpu = strcmp(type, "cpu") == 0;
     out->sample_type = make_type(b, type, clp_model_text(p, p->value_types[value].unit));
     if (s)

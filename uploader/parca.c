@@ -77,11 +77,12 @@ static int pack(struct clp_request *q, const struct clp_tags *t)
     return 0;
 }
 
-static int finish(const struct clp_series *s, const struct clp_upload_header *h,
-                  struct clp_request *q)
+static int finish(const struct clp_intake *in, const struct clp_series *s,
+                  const struct clp_chunk *c, struct clp_request *q)
 {
     struct clp_tags t = {.most = LABELS_MAX, .name_max = 1024, .value_max = 2048};
-    int r = add_labels(&t, s, h);
+    int r = add_labels(&t, s, &c->header);
+    (void)in;
     if (r == 0)
         r = pack(q, &t);
     clp_tags_done(&t);
@@ -97,20 +98,7 @@ static int parca_build(const struct clp_intake *in, const struct clp_chunk *c,
 {
     const struct clp_reshape how = {.labels = label_rules,
                                     .label_count = CLP_ARRAY_LEN(label_rules)};
-    for (size_t i = 0; i < clp_series_known_count; i++) {
-        struct clp_reshaped shaped;
-        int r = clp_series_make(in, &clp_series_known[i], p, &how, &shaped);
-        if (r == -ENODATA)
-            continue;
-        if (r < 0)
-            return r;
-        struct clp_request *q = clp_requests_add(ret, clp_series_known[i].part);
-        clp_request_take(q, &shaped);
-        r = finish(&clp_series_known[i], &c->header, q);
-        if (r < 0)
-            return r;
-    }
-    return ret->count ? 0 : -ENODATA;
+    return clp_series_build(in, c, p, CLP_SPELLING_KNOWN, &how, finish, ret);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------ */
@@ -123,6 +111,22 @@ static int http_status_of(int code)
     return code >= 0 && code < (int)CLP_ARRAY_LEN(statuses) ? statuses[code] : 500;
 }
 
+/* Percent-encoded, as gRPC has it; what is not stays as it is. */
+static void take_message(const char *text, size_t len, char *message, size_t cap)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len && n + 1 < cap; i++) {
+        char pair[3] = {i + 2 < len ? text[i + 1] : '\0', i + 2 < len ? text[i + 2] : '\0', '\0'};
+        if (text[i] == '%' && strspn(pair, "0123456789abcdefABCDEF") == 2) {
+            message[n++] = (char)strtoul(pair, NULL, 16);
+            i += 2;
+        } else {
+            message[n++] = text[i];
+        }
+    }
+    message[n] = '\0';
+}
+
 /* "grpc-status:0\r\ngrpc-message:..." */
 static int read_trailers(const char *text, size_t len, char *message, size_t cap)
 {
@@ -132,13 +136,10 @@ static int read_trailers(const char *text, size_t len, char *message, size_t cap
         while (end < len && text[end] != '\r' && text[end] != '\n')
             end++;
         const char *line = text + at;
-        if (end - at > 12 && strncasecmp(line, "grpc-status:", 12) == 0) {
-            char number[8];
-            (void)snprintf(number, sizeof(number), "%.*s", (int)(end - at - 12), line + 12);
-            code = atoi(number);
-        }
+        if (end - at > 12 && strncasecmp(line, "grpc-status:", 12) == 0)
+            code = clp_reply_grpc_code(line + 12, end - at - 12);
         if (end - at > 13 && strncasecmp(line, "grpc-message:", 13) == 0)
-            (void)snprintf(message, cap, "%.*s", (int)(end - at - 13), line + 13);
+            take_message(line + 13, end - at - 13, message, cap);
         at = end + 1;
     }
     return code;
@@ -169,7 +170,7 @@ static int parca_judge(const struct clp_reply *reply, char *text, size_t cap)
         return reply->status;
     }
     if (code >= 0)
-        (void)snprintf(text, cap, "%s", reply->grpc_message);
+        take_message(reply->grpc_message, strlen(reply->grpc_message), text, cap);
     else
         code = read_frames(reply, text, cap);
     if (code >= 0)

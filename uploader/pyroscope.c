@@ -87,12 +87,12 @@ static int pack(struct clp_request *q, const struct clp_tags *t, const struct cl
 }
 
 static int finish(const struct clp_intake *in, const struct clp_series *s,
-                  const struct clp_upload_header *h, struct clp_request *q)
+                  const struct clp_chunk *c, struct clp_request *q)
 {
     struct clp_tags t = {.most = LABELS_MAX, .name_max = 1024, .value_max = 2048};
-    int r = add_labels(&t, s, h);
+    int r = add_labels(&t, s, &c->header);
     if (r == 0)
-        r = pack(q, &t, h);
+        r = pack(q, &t, &c->header);
     clp_tags_done(&t);
     if (r == 0)
         r = clp_request_header(q, "Content-Type", "application/proto");
@@ -113,20 +113,7 @@ static int pyroscope_build(const struct clp_intake *in, const struct clp_chunk *
     uint64_t now_ns = clp_clock_realtime_ns(), start_ns = c->header.start_unix_ns;
     if (start_ns + OLDEST_NS < now_ns || start_ns > now_ns + NEWEST_NS)
         return -ESTALE;
-    for (size_t i = 0; i < clp_series_known_count; i++) {
-        struct clp_reshaped shaped;
-        int r = clp_series_make(in, &clp_series_known[i], p, &how, &shaped);
-        if (r == -ENODATA)
-            continue;
-        if (r < 0)
-            return r;
-        struct clp_request *q = clp_requests_add(ret, clp_series_known[i].part);
-        clp_request_take(q, &shaped);
-        r = finish(in, &clp_series_known[i], &c->header, q);
-        if (r < 0)
-            return r;
-    }
-    return ret->count ? 0 : -ENODATA;
+    return clp_series_build(in, c, p, CLP_SPELLING_KNOWN, &how, finish, ret);
 }
 
 const struct clp_intake_kind clp_intake_pyroscope = {

@@ -6,43 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct clp_series clp_series_own[] = {
-    {"cpu", "cpu", {{"cpu", NULL, NULL}}, {"cpu", "nanoseconds"}},
-    {"wall", "wall", {{"wall", NULL, NULL}}, {"wall", "nanoseconds"}},
-    {"exceptions", "exceptions", {{"exceptions", NULL, NULL}}, {"exceptions", "count"}},
-    {"allocations",
-     "allocations",
-     {{"alloc_objects", NULL, NULL}, {"alloc_space", NULL, NULL}},
-     {"space", "bytes"}},
-    {"locks",
-     "locks",
-     {{"lock_contentions", NULL, NULL}, {"lock_delay", NULL, NULL}},
-     {"lock_contentions", "count"}},
-    {"liveheap",
-     "liveheap",
-     {{"inuse_objects", NULL, NULL}, {"inuse_space", NULL, NULL}},
-     {"space", "bytes"}},
-    {"gc",
-     "gc",
-     {{"gc_collections", NULL, NULL}, {"gc_pause", NULL, NULL}},
-     {"gc_collections", "count"}},
-};
-const size_t clp_series_own_count = CLP_ARRAY_LEN(clp_series_own);
-
-/* grafana/pyroscope and parca-dev/parca know these names and units, and show them as what they are.
- */
-const struct clp_series clp_series_known[] = {
+/* Types and periods in our own spelling (docs/pprof.md), beside the one that grafana/pyroscope and
+ * parca-dev/parca know and show as what it is. */
+static const struct clp_series series[] = {
     {"cpu", "process_cpu", {{"cpu", NULL, NULL}}, {"cpu", "nanoseconds"}},
     {"wall", "wall", {{"wall", NULL, NULL}}, {"wall", "nanoseconds"}},
-    {"exceptions", "exception", {{"exceptions", "exception", "count"}}, {"exception", "count"}},
+    {"exceptions", "exception", {{"exceptions", "exception", NULL}}, {"exceptions", "count"}},
     {"allocations",
      "memory",
      {{"alloc_objects", NULL, NULL}, {"alloc_space", NULL, NULL}},
      {"space", "bytes"}},
     {"locks",
      "mutex",
-     {{"lock_contentions", "contentions", "count"}, {"lock_delay", "delay", "nanoseconds"}},
-     {"contentions", "count"}},
+     {{"lock_contentions", "contentions", NULL}, {"lock_delay", "delay", NULL}},
+     {"lock_contentions", "count"}},
     {"liveheap",
      "memory",
      {{"inuse_objects", NULL, NULL}, {"inuse_space", NULL, NULL}},
@@ -52,20 +29,70 @@ const struct clp_series clp_series_known[] = {
      {{"gc_collections", NULL, NULL}, {"gc_pause", NULL, NULL}},
      {"gc_collections", "count"}},
 };
-const size_t clp_series_known_count = CLP_ARRAY_LEN(clp_series_known);
 
-int clp_series_make(const struct clp_intake *in, const struct clp_series *s,
-                    const struct clp_profile *p, const struct clp_reshape *how,
-                    struct clp_reshaped *ret)
+const struct clp_series *clp_series_of(const char *type)
 {
+    for (size_t i = 0; i < CLP_ARRAY_LEN(series); i++)
+        for (size_t k = 0; k < 2 && series[i].values[k].from; k++)
+            if (strcmp(series[i].values[k].from, type) == 0)
+                return &series[i];
+    return NULL;
+}
+
+/* A period that is one of the types is spelt as that type is. */
+static void spell(const struct clp_series *s, enum clp_spelling spelling,
+                  struct clp_reshape_value values[2], struct clp_reshape *how)
+{
+    how->values = values;
+    how->value_count = s->values[1].from ? 2 : 1;
+    how->period_type = s->period_type;
+    for (size_t i = 0; i < how->value_count; i++) {
+        const struct clp_reshape_value *v = &s->values[i];
+        values[i] = *v;
+        if (spelling == CLP_SPELLING_OWN)
+            values[i].type = NULL;
+        else if (v->type && strcmp(v->from, s->period_type.type) == 0)
+            how->period_type.type = v->type;
+    }
+}
+
+/* The series' part of `p`. */
+static int make(const struct clp_intake *in, const struct clp_series *s, enum clp_spelling spelling,
+                const struct clp_profile *p, const struct clp_reshape *how,
+                struct clp_reshaped *ret)
+{
+    struct clp_reshape_value values[2];
     struct clp_reshape h = *how;
-    h.values = s->values;
-    h.value_count = s->values[1].from ? 2 : 1;
+    spell(s, spelling, values, &h);
     /* The period itself is only of the CPU's sampling. */
-    h.period_type = s->period_type;
     h.period = strcmp(s->part, "cpu") == 0 ? 0 : 1;
     h.plain_max = in->plain_max;
     return clp_profile_reshape(p, &h, ret);
+}
+
+int clp_series_build(const struct clp_intake *in, const struct clp_chunk *c,
+                     const struct clp_profile *p, enum clp_spelling spelling,
+                     const struct clp_reshape *how, clp_series_finish *finish,
+                     struct clp_requests *ret)
+{
+    for (size_t i = 0; i < CLP_ARRAY_LEN(series); i++) {
+        struct clp_reshaped shaped;
+        int r = make(in, &series[i], spelling, p, how, &shaped);
+        if (r == -ENODATA)
+            continue;
+        if (r < 0)
+            return r;
+        struct clp_request *q = clp_requests_add(ret, series[i].part);
+        if (!q) {
+            clp_reshaped_done(&shaped);
+            return -EFBIG;
+        }
+        clp_request_take(q, &shaped);
+        r = finish ? finish(in, &series[i], c, q) : 0;
+        if (r < 0)
+            return r;
+    }
+    return ret->count ? 0 : -ENODATA;
 }
 
 /* ---- labels ---------------------------------------------------------------------------------- */

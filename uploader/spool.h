@@ -49,7 +49,9 @@ struct clp_spool_entry {
     struct clp_spool_progress {
         char parts[CLP_SPOOL_PARTS_MAX][CLP_SPOOL_PART_BYTES]; /* that the intake has */
         uint8_t part_count;
-        uint8_t refusals; /* the owner's, like `mark` */
+        /* The owner's, all that follow. */
+        bool lacking; /* a part was dropped */
+        uint8_t refusals, blamed;
         uint32_t mark;
     } * progress; /* one for each intake */
 };

@@ -124,6 +124,9 @@ static int add_users(struct clp_transfer *t, struct clp_upload_result *result)
     if (r == 0 && u->token)
         r = add_with_secret(t, "Authorization", strlen("Authorization"), "Bearer ", u->token,
                             result);
+    if (r == 0 && t->in->key_header)
+        r = add_with_secret(t, t->in->key_header, strlen(t->in->key_header), "", u->api_key,
+                            result);
     return r;
 }
 
@@ -167,6 +170,9 @@ static CURLcode set_exchange(struct clp_transfer *t, const struct clp_request *q
     CURLcode r = curl_easy_setopt(c, CURLOPT_URL, t->in->request_url);
     r = r ? r : curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
     r = r ? r : curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    /* Else the end of a transfer waits for the thread that looks up its name, and with it all other
+     * transfers. The thread frees what it has when the resolver gives up. */
+    r = r ? r : curl_easy_setopt(c, CURLOPT_QUICK_EXIT, 1L);
     r = r ? r : curl_easy_setopt(c, CURLOPT_PRIVATE, t);
     r = r ? r : curl_easy_setopt(c, CURLOPT_POST, 1L);
     r = r ? r : curl_easy_setopt(c, CURLOPT_HTTPHEADER, t->headers);
@@ -283,7 +289,7 @@ static void judge_reply(struct clp_transfer *t, int status, struct clp_upload_re
     struct clp_reply reply = {.status = status,
                               .body = t->reply,
                               .len = t->reply_kept,
-                              .grpc_status = *code ? atoi(code) : -1,
+                              .grpc_status = clp_reply_grpc_code(code, strlen(code)),
                               .grpc_message = ""};
     if (!t->in->kind->judge) {
         clp_verdict_of_reply(t->in, status, t->reply, ret);

@@ -1,5 +1,7 @@
 #include "wire/memory.h"
 
+#include "base/core/sys.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -36,7 +38,7 @@ int clp_wire_memory_create(uint32_t ring_bytes, int *ret_fd, void **ret_mapping)
 {
     if (!ring_size_fits(ring_bytes))
         return -EINVAL;
-    int fd = memfd_create("clrpulse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = clp_sys_memfd_create("clrpulse", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
     void *p = NULL;
@@ -61,7 +63,7 @@ int clp_wire_memory_check(int fd, size_t *ret_bytes)
     int seals = fcntl(fd, F_GET_SEALS);
     if (seals < 0 || (seals & SEALS_NEEDED) != SEALS_NEEDED)
         return -EPERM;
-    if (fstat(fd, &st) < 0)
+    if (clp_sys_fstat(fd, &st) < 0)
         return -errno;
     if (st.st_size <= CLP_WIRE_HEADER_BYTES ||
         !ring_size_fits((uint64_t)st.st_size - CLP_WIRE_HEADER_BYTES))

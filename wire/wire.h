@@ -360,6 +360,8 @@ struct clp_msg {
 };
 
 enum { CLP_BYE_DETACH_IF_LAST = 1 }; /* clp_msg.flags of BYE */
+/* clp_msg.flags of REFUSED: every place is taken, which ends when a reader leaves. */
+enum { CLP_REFUSED_FULL = 1 };
 
 struct clp_msg_hello {
     struct clp_msg msg;

@@ -16,6 +16,7 @@ int clp_exit_fault(const struct clp_fault *f)
     case -EPERM:
         return CLP_EXIT_PERMISSION;
     case CLP_FAULT_REFUSED:
+    case CLP_FAULT_FULL:
         return CLP_EXIT_REFUSED;
     default:
         return CLP_EXIT_FAILED;

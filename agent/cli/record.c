@@ -48,7 +48,8 @@ static int record_either(struct clp_recording *r, const struct clp_dotnet *d, st
     char why[CLP_FAULT_BYTES];
     if (!clp_engine_needs_events(d, why, sizeof(why))) {
         int error = record_library(r, d, f);
-        if (error != CLP_FAULT_REFUSED || r->have_profile)
+        bool refused = error == CLP_FAULT_REFUSED || error == CLP_FAULT_FULL;
+        if (!refused || r->have_profile)
             return error;
         snprintf(why, sizeof(why), "%s", f->text);
         *f = (struct clp_fault){0};

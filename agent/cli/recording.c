@@ -171,13 +171,19 @@ static void progress(const struct clp_recording *r, uint64_t done_ns)
         fprintf(stderr, "\rrecording process %d: %llu of %llu s ", pid_of(r), done, whole);
 }
 
-/* Waits for events, at most the target's patience; notes an interrupt. */
-static enum clp_session_state step(struct clp_recording *r)
+static int milliseconds_until(uint64_t then_ns)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    return now_ns < then_ns ? (int)((then_ns - now_ns) / CLP_NSEC_PER_MSEC) + 1 : 0;
+}
+
+/* Waits for events, until the target is due or `until_ns`; notes an interrupt. */
+static enum clp_session_state step(struct clp_recording *r, uint64_t until_ns)
 {
     struct pollfd fds[1 + CLP_SESSION_FDS] = {
         {.fd = r->interrupted ? -1 : r->stop_fd, .events = POLLIN}};
     nfds_t n = 1 + clp_session_fds(clp_target_session(r->target), fds + 1);
-    (void)poll(fds, n, (int)(clp_target_patience_ns(r->target) / CLP_NSEC_PER_MSEC));
+    (void)poll(fds, n, milliseconds_until(CLP_MIN(until_ns, clp_target_due_ns(r->target))));
     if (fds[0].revents && !r->at_step)
         r->interrupted = true;
     if (r->at_step)
@@ -189,7 +195,7 @@ static enum clp_session_state attach(struct clp_recording *r)
 {
     enum clp_session_state s = CLP_SESSION_ATTACHING;
     while (s == CLP_SESSION_ATTACHING && !r->interrupted)
-        s = step(r);
+        s = step(r, UINT64_MAX);
     return s;
 }
 
@@ -197,8 +203,9 @@ static enum clp_session_state collect(struct clp_recording *r)
 {
     enum clp_session_state s = CLP_SESSION_LIVE;
     uint64_t start_ns = clp_target_window_start_ns(r->target), now_ns = start_ns;
-    while (s == CLP_SESSION_LIVE && !r->interrupted && now_ns - start_ns < r->whole_ns) {
-        s = step(r);
+    uint64_t end_ns = r->whole_ns < UINT64_MAX - start_ns ? start_ns + r->whole_ns : UINT64_MAX;
+    while (s == CLP_SESSION_LIVE && !r->interrupted && now_ns < end_ns) {
+        s = step(r, end_ns);
         now_ns = clp_clock_monotonic_ns();
         progress(r, CLP_MIN(now_ns - start_ns, r->whole_ns));
     }
@@ -212,7 +219,7 @@ static enum clp_session_state close_window(struct clp_recording *r)
     enum clp_session_state s = CLP_SESSION_LIVE;
     clp_target_cut(r->target, clp_clock_monotonic_ns());
     while (s == CLP_SESSION_LIVE && clp_target_is_cutting(r->target))
-        s = step(r);
+        s = step(r, UINT64_MAX);
     return s;
 }
 

@@ -125,16 +125,19 @@ int clp_proctext_map_line(const char *line, size_t len, struct clp_map_entry *re
 /* Fields that follow the command, numbered as in proc_pid_stat(5). */
 enum {
     STAT_PPID = 4,
+    STAT_FLAGS = 9,
     STAT_UTIME = 14,
     STAT_STIME = 15,
     STAT_NUM_THREADS = 20,
     STAT_STARTTIME = 22,
 };
 
+#define KERNEL_THREAD 0x200000u /* PF_KTHREAD */
+
 static bool is_kept(int field)
 {
-    return field == STAT_PPID || field == STAT_UTIME || field == STAT_STIME ||
-           field == STAT_NUM_THREADS || field == STAT_STARTTIME;
+    return field == STAT_PPID || field == STAT_FLAGS || field == STAT_UTIME ||
+           field == STAT_STIME || field == STAT_NUM_THREADS || field == STAT_STARTTIME;
 }
 
 /* Several of the fields between are signed (tpgid, priority, nice); those that we keep never are.
@@ -158,6 +161,7 @@ static void stat_numbers(struct cursor *c, struct clp_proc_stat *s)
     if (cut || field[STAT_PPID] > INT32_MAX)
         c->bad = true;
     s->ppid = (int32_t)field[STAT_PPID];
+    s->kernel_thread = field[STAT_FLAGS] & KERNEL_THREAD;
     s->utime_ticks = field[STAT_UTIME];
     s->stime_ticks = field[STAT_STIME];
     s->num_threads = field[STAT_NUM_THREADS];

@@ -27,6 +27,7 @@ struct clp_proc_stat {
     char comm[64]; /* as the kernel prints it, may hold ')' and spaces */
     char state;
     int32_t ppid;
+    bool kernel_thread; /* has no program, and never will */
     uint64_t utime_ticks, stime_ticks;
     uint64_t num_threads;
     uint64_t

@@ -180,12 +180,13 @@ int clp_dotnet_open(const struct clp_discover_roots *roots, int32_t pid, struct 
         .uid = status.uid_effective,
         .gid = status.gid_effective,
         .run_state = stat.state,
+        .kernel_thread = stat.kernel_thread,
         .root_fd = -1,
         .temp_fd = -1,
     };
     struct clp_text comm = clp_text_in(d.comm, sizeof(d.comm));
     clp_text_utf8_clean(&comm, stat.comm, strlen(stat.comm));
-    if (stat.state == 'Z' || stat.state == 'X')
+    if (stat.state == 'Z' || stat.state == 'X' || stat.kernel_thread)
         d.state = CLP_DOTNET_NO;
     else
         find_port(roots, &d, status.uid_real);

@@ -45,6 +45,7 @@ struct clp_dotnet {
     uint64_t start_ticks; /* since boot; pid and this name a process for ever */
     uint32_t uid, gid;    /* effective: the owner of its port */
     char run_state;       /* as in /proc/PID/stat: 'T' is stopped */
+    bool kernel_thread;   /* NO for ever, whatever it is called */
     char comm[64];
     char service[128]; /* DD_SERVICE or OTEL_SERVICE_NAME of its environment, or empty */
     char temp_path[CLP_TEMP_PATH_BYTES]; /* as the process sees it */

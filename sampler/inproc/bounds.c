@@ -17,6 +17,8 @@
 /* The kernel keeps at least 128 MB free below the stack of the main thread; half of that is surely
  * nobody else's. */
 #define MAIN_STACK_MAX (64ull << 20)
+/* More thread-local data than this between stack and control block is not looked for. */
+#define TLS_MAX (1ull << 20)
 
 struct search {
     struct clp_bounds *b;
@@ -132,9 +134,11 @@ bool clp_bounds_own(uint64_t *ret_low, uint64_t *ret_high)
     /* Whether the guard is part of the size differs between versions of libc: above it in any case.
      */
     uint64_t low = (uint64_t)(uintptr_t)addr + guard, high = (uint64_t)(uintptr_t)addr + size;
-    if (r != 0 || low >= tcb || tcb > high)
-        return false; /* the control block must lie inside: else this is not libc's usual stack */
+    /* glibc counts the control block and the thread-local data as stack; musl puts them right above
+     * it. Anything else is not libc's usual stack. */
+    if (r != 0 || low >= high || low >= tcb || (tcb > high && tcb - high > TLS_MAX))
+        return false;
     *ret_low = low;
-    *ret_high = tcb;
+    *ret_high = CLP_MIN(tcb, high);
     return true;
 }

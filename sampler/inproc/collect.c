@@ -4,6 +4,7 @@
 #include "sampler/inproc/capture.h"
 #include "sampler/inproc/hijack.h"
 #include "sampler/inproc/images.h"
+#include "sampler/inproc/ranges.h"
 #include "sampler/inproc/threads.h"
 #include "sampler/unwind/walk.h"
 
@@ -29,6 +30,12 @@ static int64_t read_code(void *user, uint64_t address, void *buf, size_t len)
 {
     (void)user;
     return clp_images_read(address, buf, len);
+}
+
+static bool was_code(void *user, uint64_t address)
+{
+    (void)user;
+    return clp_ranges_held(address);
 }
 
 static bool is_filter(void *user, const struct clp_code *code, uint64_t ip)
@@ -103,8 +110,11 @@ static void input_of(const struct clp_capture *c, struct clp_walk_input *ret)
 static void walk(const struct clp_walk_input *in, const struct clp_thread_slot *slot, uint64_t pass,
                  struct clp_walk_result *ret)
 {
-    struct clp_code_source code = {
-        .user = &pass, .find = find_code, .read = read_code, .is_filter = is_filter};
+    struct clp_code_source code = {.user = &pass,
+                                   .find = find_code,
+                                   .read = read_code,
+                                   .is_filter = is_filter,
+                                   .was_code = was_code};
     clp_walk(&code, &walk_state, in, walked, CLP_ARRAY_LEN(walked), ret);
     if (ret->count)
         clp_hijack_learn(slot, &in->stack, walk_state.hijack_stub, walked, ret->count);

@@ -2,6 +2,7 @@
 #include "sampler/inproc/clock.h"
 
 #include "base/core/arena.h"
+#include "base/core/sys.h"
 #include "base/core/text.h"
 #include "sampler/inproc/images.h"
 #include "sampler/unwind/elf.h"
@@ -11,7 +12,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #define ARENA_BYTES                                                                                \
@@ -139,10 +139,10 @@ static int info_from_memory(struct clp_image_file *f)
 static bool is_the_mapped_file(const struct clp_image_file *f, int fd)
 {
     struct stat st;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+    if (clp_sys_fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
         return false;
     if (f->first_page == 0)
-        return st.st_ino == f->inode && st.st_dev == makedev(f->dev_major, f->dev_minor);
+        return st.st_ino == f->inode && st.st_dev == clp_sys_device(f->dev_major, f->dev_minor);
     ssize_t n = pread(fd, F.page_file, HEADER_BYTES, 0);
     return n > 0 && clp_images_read(f->first_page, F.page_memory, (size_t)n) == n &&
            memcmp(F.page_file, F.page_memory, (size_t)n) == 0;

@@ -57,9 +57,9 @@ static int send_message(int sock, const void *msg, size_t len)
     return n == (ssize_t)len ? 0 : n < 0 ? -errno : -EMSGSIZE;
 }
 
-static void send_refusal(int sock, const char *reason)
+static void send_refusal(int sock, uint16_t flags, const char *reason)
 {
-    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, 0}};
+    struct clp_msg_refused m = {.msg = {sizeof(m), CLP_MSG_REFUSED, flags}};
     struct clp_text t = clp_text_in(m.reason, sizeof(m.reason));
     clp_text_add(&t, reason);
     (void)send_message(sock, &m, sizeof(m)); /* best effort: the link ends either way */
@@ -101,7 +101,7 @@ static void hand_on_seq(const struct clp_link *l)
 void clp_link_close(struct clp_link *l, const char *reason)
 {
     if (reason && l->sock >= 0)
-        send_refusal(l->sock, reason);
+        send_refusal(l->sock, 0, reason);
     if (l->sock >= 0)
         (void)close(l->sock);
     if (l->state == CLP_LINK_ACTIVE)
@@ -174,7 +174,8 @@ bool clp_links_connect(const struct clp_attach_data *attach, uint64_t now_ns)
         return true;
     }
     if (connect_socket(&spare) == 0)
-        send_refusal(spare.sock, "four readers are attached to this process already");
+        send_refusal(spare.sock, CLP_REFUSED_FULL,
+                     "four readers are attached to this process already");
     clp_link_close(&spare, NULL);
     return false;
 }

@@ -254,6 +254,11 @@ static void begin_pass(uint64_t pass)
     R.looked = false;
 }
 
+bool clp_ranges_held(uint64_t ip)
+{
+    return R.now.at && search(ip);
+}
+
 struct clp_range *clp_ranges_find(uint64_t ip, uint64_t pass)
 {
     if (!R.now.at)

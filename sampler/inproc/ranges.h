@@ -9,6 +9,8 @@
 
 #include "base/core/core.h"
 
+#include <stdbool.h>
+
 struct clp_range {
     uint64_t start, end, file_offset;
     uint64_t seen_ns; /* when the kernel last said so */
@@ -21,6 +23,8 @@ int clp_ranges_init(void) CLP_MUST_USE;
 /* The mapping that holds `ip`, or NULL: not executable, or not known (any more). Valid until the
  * next call. `pass` numbers the rounds of the loop. */
 struct clp_range *clp_ranges_find(uint64_t ip, uint64_t pass);
+/* Did `ip` lie in executable memory when the kernel was last asked? Asks nobody. */
+bool clp_ranges_held(uint64_t ip);
 
 uint64_t clp_ranges_refused(void); /* beyond the ceiling */
 size_t clp_ranges_bytes(void);

@@ -100,6 +100,9 @@ struct clp_code_source {
     /* Is `ip` in an exception filter of this managed code?  Asked only where the stack pointer is
      * not where the method keeps it.  NULL: there are none. */
     bool (*is_filter)(void *user, const struct clp_code *code, uint64_t ip);
+    /* May code lie at `address`, by what is known already?  A cheap question before `find`, for
+     * words of a stack that are mostly data.  NULL: perhaps everywhere. */
+    bool (*was_code)(void *user, uint64_t address);
 };
 
 #endif

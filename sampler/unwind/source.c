@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include "base/core/arena.h"
+#include "base/core/sys.h"
 
 int clp_source_open_part(int fd, uint64_t from, struct clp_source *ret)
 {
     struct stat st;
-    if (fstat(fd, &st) < 0)
+    if (clp_sys_fstat(fd, &st) < 0)
         return -errno;
     if (!S_ISREG(st.st_mode) || st.st_size < 0 || from > (uint64_t)st.st_size)
         return -EBADMSG;

@@ -72,16 +72,44 @@ static bool is_doubtful(const struct clp_rule *rule)
     return rule->cfa_reg == CLP_REG_RBP && rule->cfa_off < 16;
 }
 
+/* A thread's first instructions, between the system call that made it and the function whose tables
+ * say that nothing called it. */
+static bool is_before_root(const struct clp_walker *w)
+{
+    const struct clp_native_table *t = w->code.native;
+    uint64_t ahead = w->lookup - w->code.start + 8;
+    return t && w->exact && clp_native_rule(t, ahead)->saved[CLP_SAVE_RIP] == CLP_SLOT_UNDEFINED;
+}
+
+/* A C library without tables, or an image whose tables miss this place. */
+static enum clp_next step_without_row(struct clp_walker *w)
+{
+    if (at_restorer(w))
+        return step_restorer(w);
+    if (is_before_root(w))
+        return CLP_NEXT_ROOT;
+    uint32_t flags = w->flags;
+    struct clp_regs regs = w->regs;
+    bool exact = w->exact;
+    enum clp_next n = clp_walker_step_forward(w);
+    if (n != CLP_NEXT_LOST)
+        return n;
+    w->flags = flags;
+    w->regs = regs;
+    w->exact = exact;
+    return clp_walker_step_thunk(w);
+}
+
 enum clp_next clp_walker_step_native(struct clp_walker *w)
 {
     if (!w->code.native)
-        return at_restorer(w) ? step_restorer(w) : clp_walker_step_thunk(w);
+        return step_without_row(w);
     clp_walker_learn_stub(w, &w->code);
     const struct clp_rule *rule = native_rule(w);
     if (clp_walker_in_stub(w))
         return clp_walker_step_stub(w, rule);
     if (rule->cfa_reg == CLP_CFA_NONE)
-        return at_restorer(w) ? step_restorer(w) : clp_walker_step_thunk(w);
+        return step_without_row(w);
     if (rule->flags & CLP_RULE_SIGNAL)
         note_activation(w, w->regs.r[CLP_REG_RSP]);
     (void)clp_walker_recover_native(w, rule);
@@ -99,15 +127,6 @@ static enum clp_next return_at(struct clp_walker *w, uint64_t slot)
     struct clp_rule rule = call;
     rule.cfa_off = (int32_t)(slot + 8 - w->regs.r[CLP_REG_RSP]);
     return clp_walker_apply(w, NULL, &rule);
-}
-
-/* A thread's first instructions, between the system call that made it and the function whose tables
- * say that nothing called it. */
-static bool is_before_root(const struct clp_walker *w)
-{
-    const struct clp_native_table *t = w->code.native;
-    uint64_t ahead = w->lookup - w->code.start + 8;
-    return t && w->exact && clp_native_rule(t, ahead)->saved[CLP_SAVE_RIP] == CLP_SLOT_UNDEFINED;
 }
 
 /* What a stub may push before it jumps on: a register that it needs (dispatch), or an index and a

@@ -52,7 +52,7 @@ struct clp_walk_result {
 };
 
 /* What walks remember of each other. One per process that is walked, zeroed before the first use,
- * used by one thread; about 60 KB, so not for the stack of a small thread.  The caches hold facts
+ * used by one thread; about 70 KB, so not for the stack of a small thread.  The caches hold facts
  * about bytes that do not change as long as body and image ids are not reused and native tables are
  * not freed. */
 #define CLP_WALK_CACHE_SLOTS 1024u /* a power of two */
@@ -83,6 +83,15 @@ struct clp_walk_cached_frame { /* how far below its rbp native code stands at a 
     uint32_t below;
 };
 
+#define CLP_WALK_FORWARD_MAX 3u
+struct clp_walk_cached_forward { /* where code without tables finds its return address */
+    uint64_t address;
+    uint32_t id;
+    uint8_t count;
+    bool overflow; /* more answers than fit */
+    struct clp_rule rule[CLP_WALK_FORWARD_MAX];
+};
+
 struct clp_walk_state {
     /* The runtime's hijack stub (OnHijackTripThread), learnt once: 0 = not seen yet. */
     uint64_t hijack_stub;
@@ -91,6 +100,7 @@ struct clp_walk_state {
     struct clp_walk_cached_call calls[CLP_WALK_CACHE_SLOTS / 4];
     struct clp_walk_cached_call filters[CLP_WALK_CACHE_SLOTS / 16];
     struct clp_walk_cached_frame frames[CLP_WALK_CACHE_SLOTS / 8];
+    struct clp_walk_cached_forward forwards[CLP_WALK_CACHE_SLOTS / 8];
 };
 
 /* Walks and fills frames[0..cap), leaf first. Adjacent OSR/Tier-0 frames of one method are one. */

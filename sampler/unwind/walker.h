@@ -60,6 +60,14 @@ enum clp_next clp_walker_step_stub(struct clp_walker *w, const struct clp_rule *
 bool clp_walker_recover_managed(struct clp_walker *w);
 bool clp_walker_recover_native(struct clp_walker *w, const struct clp_rule *rule);
 
+/* ---- forward.c ---- */
+
+/* The current native frame has no tables: the caller by its code, or by being near the stack's top.
+ * LOST sets no flag and changes nothing: other rules may know. */
+enum clp_next clp_walker_step_forward(struct clp_walker *w);
+/* Where the code from rip on may find its return address, by the code alone. */
+const struct clp_walk_cached_forward *clp_walker_forward_answers(struct clp_walker *w);
+
 /* ---- one frame each ---- */
 
 enum clp_next clp_walker_step_managed(struct clp_walker *w);

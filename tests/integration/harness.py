@@ -82,6 +82,9 @@ class Target:
             command += ["--duration", str(duration)]
         full = {k: v for k, v in os.environ.items() if not k.startswith(("DOTNET_", "CORECLR_"))}
         full.update({"TMPDIR": self.directory}, **(env or {}))
+        beside = os.path.join(os.path.dirname(program), "musl")  # tools/publish-musl
+        if os.path.isdir(beside):
+            full["LD_LIBRARY_PATH"] = beside
         self.errors = open(os.path.join(self.directory, "stderr"), "w+b")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.errors, env=full, cwd=self.directory)
@@ -318,7 +321,8 @@ def thread_root(profile):
             root = sample.stack[-1]
             weights[root] = weights.get(root, 0) + sample.value()
     root = max(weights, key=weights.get) if weights else ""
-    if not (root in NATIVE_START or root.startswith("libc.so.6!")):
+    # libc.so: musl, whose first functions have no name
+    if not (root in NATIVE_START or root.startswith(("libc.so.6!", "libc.so!"))):
         raise AssertionError(f"managed threads end at {root!r}, not where libc starts a thread")
     return root
 

@@ -54,9 +54,9 @@ class Agent:
             found.append((int(told["profile_seq"]), profile))
         return sorted(found, key=lambda one: one[0])
 
-    def written(self):
-        """CPU profiles: a window is one file for each kind."""
-        return sorted(glob.glob(f"{self.directory}/profiles/**/*-cpu-*.pb.gz", recursive=True))
+    def written(self, kind="cpu"):
+        """Profiles of a kind: a window is one file for each."""
+        return sorted(glob.glob(f"{self.directory}/profiles/**/*-{kind}-*.pb.gz", recursive=True))
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

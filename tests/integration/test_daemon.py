@@ -276,6 +276,15 @@ class TestTargets(DaemonCase):
             self.assertGreater(len(durations), 5)
             self.assertLess(max(durations), 2.5 if not SANITIZED else 4, "on time")
 
+    def test_four_readers_are_there(self):
+        """It is profiled soon after one of them has left."""
+        target = self.start("--full", "5000")
+        agent = self.agent()
+        self.wait_for(lambda: self.state(target.pid) == "refused", "the refusal", 4)
+        self.assertIn("refused: no place", self.member(target.pid)["reason"])
+        self.wait_for(lambda: self.state(target.pid) == "profiling", "a place", 20)
+        self.stop(agent)
+
     def test_attempts_go_on(self):
         """One that fails is tried again, later each time."""
         target = self.start("--leave-after", "100")

@@ -33,8 +33,12 @@ RUNTIME = "6f1e6b0a-0000-4000-8000-0123456789ab"
 SANITIZED = bool(os.environ.get("CLP_SANITIZED"))
 
 
-def has_receivers():
+def has_node():
     return shutil.which("node") and shutil.which("protoc") and os.path.exists(f"{CACHE}/installed")
+
+
+def has_dotnet():
+    return shutil.which("dotnet") and os.path.exists(f"{CACHE}/dotnet/stamp")
 
 
 def environment(**more):
@@ -43,20 +47,23 @@ def environment(**more):
 
 
 class Receiver:
-    """The Node receiver in a directory of its own."""
+    """A receiver in a directory of its own: the one for Node, unless said otherwise."""
 
-    def __init__(self, test, unix=None):
+    def __init__(self, test, unix=None, dotnet=False):
         self.out = tempfile.mkdtemp(prefix="clp-receiver-")
         test.addCleanup(shutil.rmtree, self.out, ignore_errors=True)
-        descriptors = f"{self.out}/descriptors"
-        protos = ["push.proto", "parca.proto", "check.proto"]
-        subprocess.run(["protoc", f"--proto_path={HERE}/receiver", "--include_imports",
-                        f"--descriptor_set_out={descriptors}", *protos], check=True)
-        words = ["node", f"{HERE}/receiver/receiver.js", CACHE, descriptors, self.out]
+        words = [f"{CACHE}/dotnet/Receiver", self.out] if dotnet else self.node()
         self.process = subprocess.Popen(words + ([unix] if unix else []), stdout=subprocess.PIPE, text=True,
-                                        env=environment())
+                                        env=environment(DOTNET_EnableDiagnostics="0"))
         test.addCleanup(self.close)
         self.port = int(self.process.stdout.readline())
+
+    def node(self):
+        descriptors = f"{self.out}/descriptors"
+        protos = ["push.proto", "parca.proto", "check.proto", "profile.proto"]
+        subprocess.run(["protoc", f"--proto_path={HERE}/receiver", "--include_imports",
+                        f"--descriptor_set_out={descriptors}", *protos], check=True)
+        return ["node", f"{HERE}/receiver/receiver.js", CACHE, descriptors, self.out]
 
     def close(self):
         if self.process.poll() is None:
@@ -143,8 +150,13 @@ INUSE = ([("inuse_objects", "count"), ("inuse_space", "bytes")], ("space", "byte
          {"inuse_objects": 9, "inuse_space": 900})
 
 
-@unittest.skipUnless(has_receivers(), "tools/install-receivers has not run")
-class TestKinds(Case):
+class KindsCase(Case):
+    """Each kind against a receiver that decodes with other people's code and refuses what servers refuse."""
+    DOTNET = False
+
+    def receiver(self, unix=None):
+        return Receiver(self, unix, self.DOTNET)
+
     def check_series(self, receiver, kind):
         taken = [r for r in receiver.taken() if r["kind"] == kind]
         self.assertEqual(len(taken), 7)
@@ -174,7 +186,7 @@ class TestKinds(Case):
         return taken
 
     def test_pyroscope(self):
-        receiver = Receiver(self)
+        receiver = self.receiver()
         stats, log = self.deliver("pyroscope", f"url={receiver.url('/prefix')}", "tenant=t1", "token=abc")
         self.assertEqual(stats[0]["sent"], 1, log)
         taken = self.check_series(receiver, "pyroscope")
@@ -189,7 +201,7 @@ class TestKinds(Case):
         self.assertEqual(len({r["fields"]["id"] for r in taken}), 7, "an id for each")
 
     def test_parca(self):
-        receiver = Receiver(self)
+        receiver = self.receiver()
         stats, log = self.deliver("parca", f"url={receiver.url()}")
         self.assertEqual(stats[0]["sent"], 1, log)
         for request in self.check_series(receiver, "parca"):
@@ -222,10 +234,13 @@ class TestKinds(Case):
         self.assertEqual(labels["local root span id"], 0x00f067aa0ba902b7)
         self.assertEqual(labels["trace endpoint"], "GET /cart")
         self.assertEqual(labels["exception message"], 'no "cart"')
-        self.assertIn(["process_cpu", 4000], json.loads(receiver.data(request, "metrics.json")))
+        metrics = dict(json.loads(receiver.data(request, "metrics.json")))
+        self.assertEqual(metrics["process_cpu"], 4000)
+        self.assertEqual(metrics["gc.pause_ratio"], 0.25)
+        self.assertEqual(event["endpoint_counts"], {"GET /cart": 12})
 
     def test_datadog_agent(self):
-        receiver = Receiver(self)
+        receiver = self.receiver()
         stats, log = self.deliver("datadog", env={"DD_AGENT_HOST": "127.0.0.1",
                                                   "DD_TRACE_AGENT_PORT": str(receiver.port)})
         self.assertEqual(stats[0]["sent"], 1, log)
@@ -236,14 +251,14 @@ class TestKinds(Case):
 
     def test_datadog_socket(self):
         path = f"{self.directory}/apm.socket"
-        receiver = Receiver(self, unix=path)
+        receiver = self.receiver(path)
         stats, log = self.deliver("datadog", env={"DD_TRACE_AGENT_URL": f"unix://{path}"})
         self.assertEqual(stats[0]["sent"], 1, log)
         self.assertEqual(stats[0]["where"], f"unix://{path}")
         self.check_datadog(receiver, receiver.taken()[0])
 
     def test_datadog_agentless(self):
-        receiver = Receiver(self)
+        receiver = self.receiver()
         stats, log = self.deliver("datadog", f"url={receiver.url()}", "api_key=env:SOME_KEY",
                                   env={"SOME_KEY": "k3y"})
         self.assertEqual(stats[0]["sent"], 1, log)
@@ -253,7 +268,7 @@ class TestKinds(Case):
         self.check_datadog(receiver, request)
 
     def test_http(self):
-        receiver = Receiver(self)
+        receiver = self.receiver()
         stats, log = self.deliver("http", f"url={receiver.url('/plain')}", "header=X-Token: file:" + self.secret(),
                                   "+", "http", f"url={receiver.url('/plain/form')}", "format=multipart")
         self.assertEqual([s["sent"] for s in stats], [1, 1], log)
@@ -273,7 +288,7 @@ class TestKinds(Case):
         return path
 
     def test_otlp(self):
-        receiver = Receiver(self)
+        receiver = self.receiver()
         stats, log = self.deliver("otlp", f"url={receiver.url()}", "otlp_version=2")
         self.assertEqual(stats[0]["sent"], 1, log)
         request = receiver.taken()[0]
@@ -335,7 +350,7 @@ class TestKinds(Case):
         self.assertEqual(build["value"]["stringValue"], "0123456789abcdef")
 
     def test_all_at_once(self):
-        receiver = Receiver(self)
+        receiver = self.receiver()
         url = f"url={receiver.url()}"
         stats, log = self.deliver("pyroscope", url, "+", "parca", url, "+", "otlp", url, "+", "datadog", url, "+",
                                   "http", f"url={receiver.url('/plain')}", "+", "directory",
@@ -347,7 +362,20 @@ class TestKinds(Case):
         self.assertEqual(os.listdir(self.spool), ["lock"])
 
 
-@unittest.skipUnless(has_receivers(), "tools/install-receivers has not run")
+@unittest.skipUnless(has_node(), "tools/install-receivers has not run, or had no npm")
+class TestKinds(KindsCase):
+    pass
+
+
+@unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
+class TestKindsDotnet(KindsCase):
+    DOTNET = True
+
+
+del KindsCase
+
+
+@unittest.skipUnless(has_node(), "tools/install-receivers has not run, or had no npm")
 class TestClients(Case):
     """What other profilers' own clients really send passes the same checks: the receiver is no invention."""
 

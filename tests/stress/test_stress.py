@@ -210,10 +210,14 @@ class TestStress(Case):
 class TestAgent(Case):
     """Many targets of three runtimes, some of which come and go all the time, one of which is stopped."""
 
-    PERIOD = 5
+    LONG = SECONDS >= 300
+    PERIOD = 60 if LONG else 5  # the default, where there is time for several
+    RUNTIMES = ("net10.0", "net9.0", "net8.0")
 
     def start(self, marker, tfm):
-        return self.target("spin", "--busy", 0, "--sleepers", 4, "--marker", marker, tfm=tfm)
+        target = self.target("spin", "--busy", 0, "--sleepers", 4, "--marker", marker, tfm=tfm)
+        target.begin()
+        return target
 
     def agent_numbers(self, pid):
         with open(f"/proc/{pid}/status") as file:
@@ -223,52 +227,54 @@ class TestAgent(Case):
                 "fds": len(os.listdir(f"/proc/{pid}/fd"))}
 
     def test_many_targets(self):
-        count, short = (40, 4) if SECONDS >= 60 else (12, 2)
+        count = 40 if SECONDS >= 60 else 12
         marker = f"clp-{uuid.uuid4().hex}"
-        runtimes = ["net10.0", "net9.0", "net8.0"]
-        targets = [self.start(marker, runtimes[i % 3]) for i in range(count)]
-        for target in targets:
-            target.begin()
+        targets = [self.start(marker, self.RUNTIMES[i % 3]) for i in range(count)]
         stopped = targets.pop()
         agent = Agent(self, TestAgent.upload(), marker, period=self.PERIOD)
-        for target in targets:
+        for target in [*targets, stopped]:
             wait_for(target.library_runs, 60, "it is profiled")
         os.kill(stopped.pid, signal.SIGSTOP)
         self.addCleanup(os.kill, stopped.pid, signal.SIGCONT)
-        time.sleep(2 * self.PERIOD)
-        before, begin = harness.cpu_ns(agent.process.pid), time.monotonic()
-        early, numbers = None, []
+        time.sleep(10)
+        before, begin, numbers = harness.cpu_ns(agent.process.pid), time.monotonic(), []
         while time.monotonic() - begin < SECONDS:
-            for i in range(short):
-                brief = self.start(marker, runtimes[i % 3])
-                brief.begin()
-                time.sleep(1)
-                brief.close()
+            brief = self.start(marker, self.RUNTIMES[len(numbers) % 3])
+            time.sleep(0.7)  # found, profiled and gone: with its start a second and a bit
+            brief.close()
             numbers.append(self.agent_numbers(agent.process.pid))
-            early = early or numbers[0]
-        share = (harness.cpu_ns(agent.process.pid) - before) / 1e9 / (time.monotonic() - begin)
-        last = numbers[-1]
-        print(f"{count} targets: {share * 100:.2f} % of a core, first {early}, last {last}")
-        self.assertLess(share, 0.015)
-        self.assertLess(last["rss_mb"], 60)
-        self.assertLess(last["rss_mb"] - early["rss_mb"], 6)
-        self.assertEqual(last["threads"], early["threads"])
-        self.assertLess(abs(last["fds"] - early["fds"]), 6 * short)
+        seconds = time.monotonic() - begin
+        share = (harness.cpu_ns(agent.process.pid) - before) / 1e9 / seconds
+        print(f"{count} targets, {len(numbers)} more that came and went, {seconds:.0f} s, a profile "
+              f"each {self.PERIOD} s: {share * 100:.2f} % of a core")
+        self.check_flat(numbers)
+        if self.LONG:  # within a minute the attaches and the short period are most of it
+            self.assertLess(share, 0.015)
         os.kill(stopped.pid, signal.SIGCONT)
         self.assertEqual(agent.stop(), 0, agent.text())
-        self.check_on_time(agent, targets)
+        self.check_on_time(agent, targets, seconds)
 
-    def check_on_time(self, agent, targets):
-        """Every target has a window each period, without gap."""
+    def check_flat(self, numbers):
+        """The last third of the time against the second: the first fills caches."""
+        third = max(1, len(numbers) // 3)
+        for key, slack in (("rss_mb", 4), ("threads", 0), ("fds", 6)):
+            early, late = (statistics.median(n[key] for n in part)
+                           for part in (numbers[third:2 * third] or numbers, numbers[-third:]))
+            print(f"{key}: first {numbers[0][key]:.1f}, then {early:.1f}, at the end {late:.1f}, "
+                  f"most {max(n[key] for n in numbers):.1f}")
+            self.assertLessEqual(late, early + slack, key)
+        self.assertLess(max(n["rss_mb"] for n in numbers), 60)
+
+    def check_on_time(self, agent, targets, seconds):
+        """Every target has a window each period, without gap: its threads waited all the time."""
         for target in targets:
-            paths = [p for p in agent.written() if f"-{target.pid}-" in os.path.basename(p)]
-            windows = sorted((pprof.load(p) for p in paths), key=lambda w: w.time_ns)
-            self.assertGreater(len(windows), SECONDS // self.PERIOD // 2)
+            windows = sorted((pprof.load(p) for p in agent.written("wall")
+                              if f"-{target.pid}-" in os.path.basename(p)), key=lambda w: w.time_ns)
+            self.assertGreaterEqual(len(windows), int(seconds) // self.PERIOD)
             for window in windows[:-1]:
-                self.assertLess(window.duration_ns / 1e9, self.PERIOD + 1.5)
+                self.assertLess(window.duration_ns / 1e9, self.PERIOD + 1)
             for one, other in zip(windows, windows[1:]):
-                # A window in which nothing ran is not sent.
-                self.assertGreaterEqual(other.time_ns, one.time_ns + one.duration_ns)
+                self.assertEqual(other.time_ns, one.time_ns + one.duration_ns)
 
     @staticmethod
     def upload():

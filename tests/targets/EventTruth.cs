@@ -235,7 +235,14 @@ internal sealed class Shape
 {
     public string Name { get; set; } = "";
     public int Sides { get; set; }
-    public double[] Lengths { get; set; } = Array.Empty<double>();
+    public Place Where { get; set; } = new();
+}
+
+[EventData]
+internal sealed class Place
+{
+    public double X { get; set; }
+    public long Y { get; set; }
 }
 
 // Event sources of the program's own: with a manifest, and describing themselves.
@@ -254,7 +261,7 @@ internal sealed class SourcesMode : Mode
         {
             ManifestSource.Log.Told(7, "grüße", 1L << 40, 0.5, true, new Guid("00112233-4455-6677-8899-aabbccddeeff"));
             ManifestSource.Log.Bytes(new byte[] { 1, 2, 254 });
-            described.Write("Shape", new Shape { Name = "triangle", Sides = 3, Lengths = new[] { 3.0, 4.0, 5.0 } });
+            described.Write("Shape", new Shape { Name = "triangle", Sides = 3, Where = new Place { X = 0.25, Y = -7 } });
             told++;
             Thread.Sleep(5);
         }

@@ -3,7 +3,7 @@
  *
  *     fake-library [--tmp DIR] [--result HRESULT] [--exit-after MS] [--no-mark] [--no-connect]
  *                  [--wrong-nonce] [--garbage] [--refuse TEXT] [--leave-after MS] [--version N.N.N]
- *                  [--cpu NS] [--undumpable]
+ *                  [--cpu NS] [--undumpable] [--full MS]
  *
  * It prints "ready PID" when its port is open, "resumed" when it is let go, and "detach" when a
  * reader's BYE asked for that. Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method
@@ -37,6 +37,7 @@ static struct {
     const char *tmp, *version, *refuse;
     uint32_t result;
     uint64_t exit_after_ms, leave_after_ms, cpu_ns;
+    uint64_t full_until_ns; /* every place is taken until then */
     bool no_mark, no_connect, wrong_nonce, garbage;
 } options = {.tmp = "/tmp", .version = "10.0.1", .cpu_ns = 1000000};
 
@@ -294,10 +295,17 @@ static bool take_message(int fd)
     return type > 0 && type != CLP_MSG_BYE;
 }
 
+static bool is_full(void)
+{
+    return clp_clock_monotonic_ns() < options.full_until_ns;
+}
+
 static void refuse(int fd)
 {
     struct clp_msg_refused m = {.msg = {.size = sizeof(m), .type = CLP_MSG_REFUSED}};
-    snprintf(m.reason, sizeof(m.reason), "%s", options.refuse);
+    if (is_full())
+        m.msg.flags = CLP_REFUSED_FULL;
+    snprintf(m.reason, sizeof(m.reason), "%s", is_full() ? "no place" : options.refuse);
     (void)!send(fd, &m, sizeof(m), 0);
 }
 
@@ -340,7 +348,7 @@ static void meet_reader(const struct clp_attach_data *data, int port)
     int fd = connect_reader(data);
     if (fd < 0)
         return;
-    if (options.refuse) {
+    if (options.refuse || is_full()) {
         refuse(fd);
         close(fd);
         return;
@@ -380,6 +388,9 @@ static void read_options(int argc, char **argv)
             options.exit_after_ms = strtoull(v, NULL, 10);
         else if (!strcmp(o, "--leave-after"))
             options.leave_after_ms = strtoull(v, NULL, 10);
+        else if (!strcmp(o, "--full"))
+            options.full_until_ns =
+                clp_clock_monotonic_ns() + strtoull(v, NULL, 10) * CLP_NSEC_PER_MSEC;
         else if (!strcmp(o, "--cpu"))
             options.cpu_ns = strtoull(v, NULL, 10);
         else if (i--, !strcmp(o, "--no-mark"))

@@ -16,5 +16,10 @@ target_link_libraries(test-gate PRIVATE Threads::Threads)
 if(TARGET clrpulse_lib)
   add_test(NAME library-interface
     COMMAND ${CMAKE_CURRENT_LIST_DIR}/check-library $<TARGET_FILE:clrpulse_lib>)
-  set_tests_properties(library-interface PROPERTIES LABELS unit TIMEOUT 60)
+  file(STRINGS ${CMAKE_SOURCE_DIR}/wire/clsid.h clsid_line REGEX "define CLP_CLSID_TEXT")
+  string(REGEX MATCH "[0-9a-f-]+-[0-9a-f-]+" clsid "${clsid_line}")
+  add_test(NAME library-portable
+    COMMAND ${CMAKE_SOURCE_DIR}/tests/musl/check-portable $<TARGET_FILE:clrpulse_lib>
+      ${CMAKE_SOURCE_DIR}/sampler/inproc/imports.txt ${clsid} ${CMAKE_SOURCE_DIR}/tests/musl/host.c)
+  set_tests_properties(library-interface library-portable PROPERTIES LABELS unit TIMEOUT 60)
 endif()

@@ -145,7 +145,6 @@ static const struct {
                             .state = CLP_DOTNET_READY,
                             .info = {.major = 8, .arch = "arm64", .runtime_version = "8.0.1"}}),
     PROCESS_RULE(NATIVE_AOT, NOTE, "NativeAOT", .dotnet = {READY}, .native_aot = true),
-    PROCESS_RULE(MUSL, WARNING, "uses musl", .dotnet = {READY}, .libc = CLP_LIBC_MUSL),
     PROCESS_RULE(NOEXEC, WARNING, "/tmp of process 7 is mounted noexec", .dotnet = {READY},
                  .temp_noexec = true),
     PROCESS_RULE(SIGNALS, WARNING, "uid 33 has 80 of its 100 pending signals", .dotnet = {READY},
@@ -204,7 +203,7 @@ static void every_state(void **state)
 static void a_good_process_is_silent(void **state)
 {
     (void)state;
-    struct clp_check_process p = {.dotnet = {READY}, .libc = CLP_LIBC_GLIBC, .signals_limit = 100};
+    struct clp_check_process p = {.dotnet = {READY}, .signals_limit = 100};
     told_count = 0;
     clp_check_process(&p, take, NULL);
     assert_int_equal(told_count, 0);
@@ -237,17 +236,15 @@ static void environment(void **state)
 static void maps(void **state)
 {
     (void)state;
-    static const char musl[] = "7f0000000000-7f0000001000 r-xp 00000000 08:01 1 /lib/"
-                               "ld-musl-x86_64.so.1\n";
-    static const char glibc[] =
+    static const char without[] = "7f0000000000-7f0000001000 r-xp 00000000 08:01 1 /lib/"
+                                  "ld-musl-x86_64.so.1\n";
+    static const char with[] =
         "7f0000000000-7f0000001000 r-xp 00000000 08:01 1 /lib/x86_64-linux-gnu/libc.so.6\n"
         "nonsense\n7f0000002000-7f0000003000 r-xp 00000000 08:01 1 /opt/libclrpulse.so";
     struct clp_check_process p = {.seccomp = 0};
-    clp_check_maps(musl, sizeof(musl) - 1, &p);
-    assert_int_equal(p.libc, CLP_LIBC_MUSL);
-    p = (struct clp_check_process){.seccomp = 0};
-    clp_check_maps(glibc, sizeof(glibc) - 1, &p);
-    assert_int_equal(p.libc, CLP_LIBC_GLIBC);
+    clp_check_maps(without, sizeof(without) - 1, &p);
+    assert_false(p.library_loaded);
+    clp_check_maps(with, sizeof(with) - 1, &p);
     assert_true(p.library_loaded);
 }
 

@@ -5,6 +5,7 @@
 #include "uploader/chunk.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,6 +26,10 @@ static void comes_back_as_it_was(void **state)
     struct clp_upload_header h = header_of(3);
     h.container_id = NULL;
     h.service = "bad \xff utf-8";
+    h.endpoints = (struct clp_upload_number[]){{"GET /a", 3}, {"GET /b", INFINITY}, {"GET /c", 4}};
+    h.endpoint_count = 3;
+    h.metrics = &(struct clp_upload_number){"heap", 1.5};
+    h.metric_count = 1;
     uint8_t *data = make(&h, &len);
     assert_memory_equal(data, "CLPCHUNK\1\0\0\0", 12);
     assert_int_equal(clp_chunk_read(data, len, &c, NULL), 0);
@@ -42,6 +47,12 @@ static void comes_back_as_it_was(void **state)
     assert_int_equal(c.header.seq, 3);
     assert_int_equal(c.header.start_unix_ns, h.start_unix_ns);
     assert_int_equal(c.header.duration_ns, h.duration_ns);
+    assert_int_equal(c.header.endpoint_count, 2);
+    assert_string_equal(c.header.endpoints[1].name, "GET /c");
+    assert_true(c.header.endpoints[1].value == 4);
+    assert_int_equal(c.header.metric_count, 1);
+    assert_string_equal(c.header.metrics[0].name, "heap");
+    assert_true(c.header.metrics[0].value == 1.5);
     assert_int_equal(c.profile_len, sizeof(profile));
     assert_memory_equal(c.profile, profile, sizeof(profile));
     clp_chunk_done(&c);
@@ -91,10 +102,21 @@ static void ceilings_hold(void **state)
     h.tags = tags;
     h.tag_count = CLP_UPLOAD_TAGS_MAX + 1;
     assert_int_equal(clp_chunk_write(&h, profile, 1, &data, &len), -EFBIG);
-    h.tag_count = CLP_UPLOAD_TAGS_MAX - 8; /* texts are cut, and fit then */
+    h.tag_count = CLP_UPLOAD_TAGS_MAX; /* texts are cut, and the last tags left out */
+    h.endpoints = &(struct clp_upload_number){big, 3};
+    h.endpoint_count = 1;
     assert_int_equal(clp_chunk_write(&h, profile, 1, &data, &len), 0);
     assert_int_equal(clp_chunk_read(data, len, &c, NULL), 0);
     assert_int_equal(strlen(c.header.service), 1023);
+    assert_in_range(c.header.tag_count, 50, CLP_UPLOAD_TAGS_MAX - 1);
+    assert_int_equal(c.header.endpoint_count, 0);
+    clp_chunk_done(&c);
+    free(data);
+    h.tag_count = 8;
+    assert_int_equal(clp_chunk_write(&h, profile, 1, &data, &len), 0);
+    assert_int_equal(clp_chunk_read(data, len, &c, NULL), 0);
+    assert_int_equal(c.header.tag_count, 8);
+    assert_int_equal(strlen(c.header.endpoints[0].name), 255);
     clp_chunk_done(&c);
     free(data);
     assert_int_equal(

@@ -501,6 +501,7 @@ static void test_a_fifth_reader_is_told(void **state)
     r->sock = accept4(r->listener, NULL, NULL, SOCK_CLOEXEC);
     assert_int_equal(loop_reader_receive(r, &refused, sizeof(refused), 2000), sizeof(refused));
     assert_int_equal(refused.msg.type, CLP_MSG_REFUSED);
+    assert_int_equal(refused.msg.flags, CLP_REFUSED_FULL);
     assert_true(strlen(refused.reason) > 10);
     loop_reader_close(r);
     loop_reader_pump_for(&readers[0], 50 * CLP_NSEC_PER_MSEC);

@@ -77,10 +77,20 @@ static void stat_with_a_hostile_command(void **state)
     assert_string_equal(s.comm, "a) R 1 2 (x");
     assert_int_equal(s.state, 'S');
     assert_int_equal(s.ppid, 44);
+    assert_false(s.kernel_thread);
     assert_int_equal(s.utime_ticks, 250);
     assert_int_equal(s.stime_ticks, 17);
     assert_int_equal(s.num_threads, 9);
     assert_int_equal(s.start_ticks, 8211934);
+}
+
+static void stat_of_a_kernel_thread(void **state)
+{
+    (void)state;
+    struct clp_proc_stat s;
+    const char *text = "15 (kworker/0:1) I 2 0 0 0 -1 69238880 0 0 0 0 0 3 0 0 20 0 1 0 12 0 0\n";
+    assert_int_equal(clp_proctext_stat(text, strlen(text), &s), 0);
+    assert_true(s.kernel_thread);
 }
 
 static void stat_that_is_cut(void **state)
@@ -198,6 +208,7 @@ int main(void)
         cmocka_unit_test(map_line_without_a_path),
         cmocka_unit_test(bad_map_lines_leave_the_result_alone),
         cmocka_unit_test(stat_with_a_hostile_command),
+        cmocka_unit_test(stat_of_a_kernel_thread),
         cmocka_unit_test(stat_that_is_cut),
         cmocka_unit_test(stat_of_this_process),
         cmocka_unit_test(status_fields),

@@ -78,6 +78,10 @@ static void the_pause_grows_by_kind(void **state)
         {CLP_FAULT_REFUSED, 3, 240},
         {CLP_FAULT_REFUSED, 5, 600},
         {-EACCES, 1, 60},
+        {CLP_FAULT_FULL, 1, 2},
+        {CLP_FAULT_FULL, 3, 8},
+        {CLP_FAULT_FULL, 4, 15},
+        {CLP_FAULT_FULL, 4000000, 15},
         {0, 1, 2},
     };
     for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++)

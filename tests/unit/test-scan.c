@@ -225,12 +225,46 @@ static void a_hurry_looks_at_all_that_is_not_held(void **state)
     close(p.fd);
 }
 
-static void rounds_cost_a_hundredth(void **state)
+static void set_last_pid(const char *pid)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "0.10 0.20 0.30 1/200 %s\n", pid);
+    write_file("loadavg", text);
+}
+
+/* While the kernel gives out no number, only names are looked at, once a second. */
+static void nothing_new_costs_no_listing(void **state)
+{
+    (void)state;
+    struct port p;
+    set_last_pid("70");
+    assert_int_equal(round_at(10 * SECOND), 0);
+    assert_int_equal(round_at(10 * SECOND + 250 * MS), 0);
+    add_process("S");
+    become_self();
+    start_port(&p, 4);
+    hold_until = 14 * SECOND;
+    assert_int_equal(round_at(10 * SECOND + 500 * MS), 0); /* not looked for: nobody has started */
+    set_last_pid("71");
+    assert_int_equal(round_at(10 * SECOND + 750 * MS), 1);
+    assert_int_equal(round_at(13 * SECOND), 0);
+    assert_int_equal(round_at(13 * SECOND + 500 * MS), 0);
+    assert_int_equal(round_at(14 * SECOND), 1); /* its hold has ended */
+    hold_until = 100 * SECOND;
+    assert_int_equal(round_at(14 * SECOND + 250 * MS), 1);
+    assert_int_equal(round_at(14 * SECOND + 500 * MS), 0);
+    clp_scan_release(scan);
+    assert_int_equal(round_at(14 * SECOND + 750 * MS), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+static void rounds_cost_little(void **state)
 {
     (void)state;
     assert_int_equal(clp_scan_pause_ns(0), CLP_SCAN_EVERY_NS);
-    assert_int_equal(clp_scan_pause_ns(2 * MS), CLP_SCAN_EVERY_NS);
-    assert_int_equal(clp_scan_pause_ns(5 * MS), 500 * MS);
+    assert_int_equal(clp_scan_pause_ns(MS), CLP_SCAN_EVERY_NS);
+    assert_int_equal(clp_scan_pause_ns(MS * 5 / 2), 500 * MS);
     assert_int_equal(clp_scan_pause_ns(50 * MS), SECOND); /* new ones within a second */
 }
 
@@ -278,13 +312,10 @@ static void stopped_ones_are_not_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_target_is_found_and_held),
-        T(others_are_looked_at_more_rarely),
-        T(another_program_is_looked_at_at_once),
-        T(a_hurry_looks_at_all_that_is_not_held),
-        T(rounds_cost_a_hundredth),
-        T(a_pid_that_was_gone_is_new),
-        T(stopped_ones_are_not_asked),
+        T(a_target_is_found_and_held),           T(others_are_looked_at_more_rarely),
+        T(another_program_is_looked_at_at_once), T(a_hurry_looks_at_all_that_is_not_held),
+        T(nothing_new_costs_no_listing),         T(rounds_cost_little),
+        T(a_pid_that_was_gone_is_new),           T(stopped_ones_are_not_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-foreach(name unwind-recover unwind-tables unwind-prologue unwind-r2r unwind-walk)
+foreach(name unwind-forward unwind-recover unwind-tables unwind-prologue unwind-r2r unwind-walk)
   clp_unit_test(test-${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-${name}.c USES clp_unwind)
 endforeach()
 

@@ -16,7 +16,7 @@ target_compile_definitions(deliver PRIVATE _GNU_SOURCE)
 target_compile_options(deliver PRIVATE ${CLP_WARNINGS})
 target_link_libraries(deliver PRIVATE clp_uploader)
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
-foreach(class Kinds Clients Outage Crash Disk Network Size Secrets)
+foreach(class Kinds KindsDotnet Clients Outage Crash Disk Network Size Secrets)
   string(TOLOWER ${class} name)
   add_test(NAME integration-delivery-${name}
     COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_delivery.py

@@ -45,7 +45,39 @@ function checkSeries(labels) {
     if (names.length > 30) throw new ConnectError('too many labels', Code.InvalidArgument);
     for (const { name, value } of labels) {
         if (!/^[a-zA-Z_][a-zA-Z0-9_]*$/.test(name)) throw new ConnectError(`label ${name}`, Code.InvalidArgument);
-        if (name.length > 1024 || value.length > 2048) throw new ConnectError('label size', Code.InvalidArgument);
+        if (name.length > 1024 || !value.length || value.length > 2048) throw new ConnectError('label size', Code.InvalidArgument);
+    }
+}
+
+// What the public servers refuse in a profile. Sequential: Parca's reader takes ids for positions.
+function checkProfile(bytes, sequential) {
+    const plain = bytes[0] === 0x1f && bytes[1] === 0x8b ? zlib.gunzipSync(bytes) : bytes;
+    if (plain.length > 4 << 20) throw new ConnectError('too large', Code.InvalidArgument);
+    let p;
+    try {
+        p = fromBinary(registry.getMessage('pprof.check.Profile'), plain); // refuses text that is no UTF-8
+    } catch (error) {
+        throw new ConnectError(`no pprof: ${error.message}`, Code.InvalidArgument);
+    }
+    const refuse = (why) => { throw new ConnectError(why, Code.InvalidArgument); };
+    if (p.stringTable[0] !== '') refuse('string_table[0]');
+    for (const { type, unit } of [...p.sampleType, p.periodType]) {
+        for (const at of [type, unit]) {
+            const text = p.stringTable[Number(at)];
+            if (!/^[a-zA-Z_][a-zA-Z0-9_]*$/.test(text)) refuse(`type ${text}`);
+        }
+    }
+    if (p.sample.length > 16000) refuse('too many samples');
+    const functions = new Set(p.function.map((f) => f.id)), locations = new Set(p.location.map((l) => l.id));
+    if (functions.has(0n) || locations.has(0n)) refuse('id 0');
+    for (const s of p.sample) {
+        if (s.value.length !== p.sampleType.length) refuse('number of values');
+        if (s.locationId.length > 1000) refuse('too deep');
+        if (!s.locationId.every((id) => locations.has(id))) refuse('no such location');
+    }
+    if (!p.location.every((l) => l.line.every((n) => functions.has(n.functionId)))) refuse('no such function');
+    for (const table of [p.mapping, p.location, p.function]) {
+        if (sequential && table.some((entry, at) => entry.id !== BigInt(at + 1))) refuse('ids are not sequential');
     }
 }
 
@@ -55,6 +87,7 @@ function takeSeries(kind, request, context, labelsOf) {
     for (const series of request.series) {
         const labels = labelsOf(series);
         checkSeries(labels);
+        for (const { rawProfile } of series.samples) checkProfile(rawProfile, kind === 'parca');
         keep(kind, { headers: context.requestHeader, url: context.method.name }, {
             labels: pairs(labels), id: series.samples[0].ID, normalized: request.normalized,
         }, series.samples.map((s) => ({ name: 'profile', data: s.rawProfile })));
@@ -124,6 +157,25 @@ function datadog(request, response) {
     request.pipe(form);
 }
 
+// Pyroscope's older call, which its client for Node uses: the name has labels in braces.
+function ingest(request, response) {
+    body(request, (data) => {
+        const query = new URL(request.url, 'http://x').searchParams;
+        try {
+            if (!/^[a-zA-Z0-9_./-]+(\{[^{}]*\})?$/.test(query.get('name'))) throw new Error('name');
+            if (query.get('format') !== 'pprof') throw new Error('format');
+            checkProfile(data, false);
+        } catch (error) {
+            response.writeHead(422);
+            response.end(JSON.stringify({ code: 'unknown', message: error.message }));
+            return;
+        }
+        keep('ingest', request, { query: Object.fromEntries(query) }, [{ name: 'body', data }]);
+        response.writeHead(200);
+        response.end();
+    });
+}
+
 function raw(kind) {
     return (request, response) => body(request, (data) => {
         keep(kind, request, {}, [{ name: 'body', data }]);
@@ -140,7 +192,7 @@ const routes = [
     }],
     [/^\/profiling\/v1\/input$|^\/api\/v2\/profile$/, datadog],
     [/^\/v1development\/profiles$/, otlp],
-    [/^\/ingest\?/, raw('ingest')],
+    [/^\/ingest\?/, ingest],
     [/^\/plain/, raw('http')],
 ];
 

@@ -1,5 +1,6 @@
 #include "agent/check.h"
 
+#include <errno.h>
 #include <linux/capability.h>
 #include <stdarg.h>
 #include <stdio.h>

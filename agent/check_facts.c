@@ -1,9 +1,12 @@
 #include "agent/check.h"
 
 #include "agent/engine.h"
+#include "agent/hook.h"
 #include "agent/identity.h"
 #include "agent/library.h"
 #include "agent/match.h"
+#include "agent/place.h"
+#include "agent/status_socket.h"
 #include "base/cleanup.h"
 #include "base/core/proctext.h"
 #include "base/file.h"
@@ -20,6 +23,7 @@
 
 #define MAPS_MAX_BYTES (64u << 20)
 #define ENVIRON_MAX_BYTES (4u << 20)
+#define CONFIG_MAX_BYTES (256u << 10)
 #define FIRST_PID_NAMESPACE 0xeffffffcu /* PROC_PID_INIT_INO of the kernel's proc_ns.h */
 #define ASK_NS (2 * CLP_NSEC_PER_SEC)
 
@@ -76,6 +80,20 @@ static void look_rights(struct clp_check_machine *m)
     }
 }
 
+/* Whether the file that brings spans is the one that belongs to us. A setting that switches it off
+ * is told as such. */
+static void look_hook(const struct clp_config *c, const char *library, struct clp_fault *ret)
+{
+    char path[4096], reason[256];
+    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
+    if (!c->targets_startup_hook || c->profile_span_labels == CLP_CONFIG_SPANS_OFF)
+        (void)clp_fault_set(ret, -ECANCELED, "%s",
+                            c->targets_startup_hook ? "profile.span_labels is off"
+                                                    : "targets.startup_hook is false");
+    else if (library && clp_hook_open(library, path, sizeof(path), &fd, reason, sizeof(reason)) < 0)
+        (void)clp_fault_set(ret, -ENOENT, "%s", reason);
+}
+
 /* Whether it is there and writable, or could be made: nothing is made by a check. */
 static void look_directory(const char *key, const char *path, struct clp_fault *ret)
 {
@@ -104,6 +122,7 @@ void clp_check_look_machine(const struct clp_config *c, struct clp_check_machine
     look_kernel(ret);
     look_rights(ret);
     (void)!clp_library_find(&library, &ret->library);
+    look_hook(c, library, &ret->hook);
     look_directory("state.dir", c->state_dir, &ret->state);
     look_directory("spool.dir", c->spool_dir, &ret->spool);
 }
@@ -194,6 +213,42 @@ void clp_check_maps(const char *maps, size_t len, struct clp_check_process *ret)
     }
 }
 
+/* What a build with StartupHookSupport=false writes, as trimmed ones do. */
+bool clp_check_no_hooks(const char *config)
+{
+    static const char key[] = "\"System.StartupHookProvider.IsSupported\"";
+    const char *at = strstr(config, key);
+    if (!at)
+        return false;
+    at += strlen(key);
+    at += strspn(at, " \t\r\n:");
+    return strncmp(at, "false", 5) == 0;
+}
+
+/* Beside the entry assembly, as the process has it mapped; nothing is known of a single file. */
+static void look_hooks(const char *maps, size_t len, struct clp_check_process *ret)
+{
+    char dll[300], path[4096];
+    int n = snprintf(dll, sizeof(dll), "/%s.dll", ret->dotnet.info.entry_assembly);
+    for (const char *at = maps, *end = maps + len; at < end;) {
+        struct clp_map_entry e;
+        CLP_CLEANUP(clp_cleanup_free) char *config = NULL;
+        CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t line = (size_t)((newline ? newline : end) - at);
+        bool found = clp_proctext_map_line(at, line, &e) == 0 && ends_with(e.path, e.path_len, dll);
+        at += line + 1;
+        if (!found)
+            continue;
+        snprintf(path, sizeof(path), "%.*s/%.*s.runtimeconfig.json", (int)(e.path_len - (size_t)n),
+                 e.path, n - 5, dll + 1);
+        fd = clp_file_open_in(ret->dotnet.root_fd, path, O_RDONLY);
+        if (fd >= 0 && clp_file_read_fd(fd, CONFIG_MAX_BYTES, &config, NULL) == 0)
+            ret->no_hooks = clp_check_no_hooks(config);
+        return;
+    }
+}
+
 static void look_status(int32_t pid, struct clp_check_process *ret)
 {
     size_t len;
@@ -217,6 +272,27 @@ static void look_temp(struct clp_check_process *ret)
     struct statvfs fs;
     if (ret->dotnet.temp_fd >= 0 && fstatvfs(ret->dotnet.temp_fd, &fs) == 0)
         ret->temp_noexec = (fs.f_flag & ST_NOEXEC) != 0;
+}
+
+static void look_place(struct clp_check_process *ret)
+{
+    struct clp_fault fault;
+    char path[CLP_PLACE_PATH_BYTES] = "";
+    CLP_CLEANUP(clp_cleanup_free) char *library = NULL;
+    ret->place = -ENOENT;
+    if (ret->dotnet.state == CLP_DOTNET_READY && clp_library_find(&library, &fault) == 0)
+        ret->place = clp_place_look(&ret->dotnet, library, path);
+    snprintf(ret->place_path, sizeof(ret->place_path), "%.500s", path);
+}
+
+/* An agent that runs has tried already. */
+static void look_agent(const struct clp_config *c, struct clp_check_process *ret)
+{
+    char question[32];
+    CLP_CLEANUP(clp_cleanup_free) char *said = NULL;
+    snprintf(question, sizeof(question), "pid %d", ret->dotnet.pid);
+    if (clp_status_ask(c->state_dir, question, &said) == 0)
+        snprintf(ret->agent, sizeof(ret->agent), "%.*s", (int)strcspn(said, "\n"), said);
 }
 
 static void look_settings(const struct clp_config *c, struct clp_check_process *ret)
@@ -252,12 +328,38 @@ void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet 
         clp_check_environment(environment, environ_len, ret);
     if (maps)
         clp_check_maps(maps, maps_len, ret);
+    if (maps && ret->dotnet.root_fd >= 0 && *ret->dotnet.info.entry_assembly)
+        look_hooks(maps, maps_len, ret);
     look_status(pid, ret);
     look_temp(ret);
+    look_place(ret);
+    look_agent(c, ret);
     ret->other_mounts = differs(pid, "mnt");
     ret->other_users = differs(pid, "user");
     ret->other_pids = differs(pid, "pid");
     ret->native_aot = clp_engine_is_native_aot(pid);
     if (ret->dotnet.state == CLP_DOTNET_READY)
         look_settings(c, ret);
+}
+
+bool clp_check_waits(const struct clp_dotnet *d, char *buf, size_t cap)
+{
+    struct clp_check_process p = {0};
+    size_t len;
+    if (d->state != CLP_DOTNET_READY || *d->info.entry_assembly)
+        return false;
+    CLP_CLEANUP(clp_cleanup_free)
+    char *environment = read_proc(d->pid, "environ", ENVIRON_MAX_BYTES, &len);
+    if (environment)
+        clp_check_environment(environment, len, &p);
+    if (!p.default_suspend && !*p.suspending_port)
+        return false;
+    snprintf(buf, cap,
+             "process %d (%s) waits at its start until a tool lets it go (%s%s), and runs nothing "
+             "until then; `clrpulse agent` lets it go%s%s",
+             d->pid, d->comm,
+             *p.suspending_port ? "DOTNET_DiagnosticPorts=" : "DOTNET_DefaultDiagnosticPortSuspend",
+             p.suspending_port, *p.suspending_port ? " when targets.diagnostic_port is " : "",
+             p.suspending_port);
+    return true;
 }

@@ -2,6 +2,7 @@
 
 #include "agent/daemon_parts.h"
 #include "agent/library.h"
+#include "agent/numbers.h"
 #include "agent/status.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -9,6 +10,9 @@
 #include "base/log.h"
 
 #include <errno.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,10 +55,9 @@ static void watch_pace(uint64_t last_ns, uint64_t now_ns)
 
 /* ---- status -------------------------------------------------------------------------------- */
 
-static void answer(void *context, const char *question, struct clp_strbuf *ret)
+static struct clp_status measure(struct clp_daemon *d,
+                                 struct clp_outbox_lane lanes[CLP_CONFIG_UPLOADS_MAX])
 {
-    struct clp_daemon *d = context;
-    struct clp_outbox_lane lanes[CLP_CONFIG_UPLOADS_MAX];
     struct clp_status s = {
         .config_path = d->options.config_path,
         .now_ns = clp_clock_monotonic_ns(),
@@ -62,18 +65,60 @@ static void answer(void *context, const char *question, struct clp_strbuf *ret)
         .period_ns = d->options.config->profile_period,
         .roster = &d->roster,
         .walltime = &d->walltime,
+        .limits = &d->limits,
         .lanes = lanes,
-        .lane_count = clp_outbox_lanes(d->outbox, lanes, CLP_ARRAY_LEN(lanes)),
+        .lane_count = clp_outbox_lanes(d->outbox, lanes, CLP_CONFIG_UPLOADS_MAX),
     };
+    clp_port_get_counts(d->port, &s.port);
     clp_status_measure_self(&s);
     for (size_t i = 0; i < d->roster.count; i++)
         clp_daemon_count(d->roster.members[i]);
-    if (strcmp(question, "json") == 0)
+    return s;
+}
+
+/* One line: what the agent does with a process and why. */
+static void answer_about(const struct clp_daemon *d, long pid, struct clp_strbuf *ret)
+{
+    for (size_t i = 0; i < d->roster.count; i++) {
+        const struct clp_member *m = d->roster.members[i];
+        if (m->pid == pid && m->state != CLP_MEMBER_GONE)
+            clp_strbuf_printf(ret, "%s%s%s", clp_member_state_name(m->state),
+                              *m->reason ? ": " : "", m->reason);
+    }
+    clp_strbuf_str(ret, "\n");
+}
+
+static void answer(void *context, const char *question, struct clp_strbuf *ret)
+{
+    struct clp_daemon *d = context;
+    struct clp_outbox_lane lanes[CLP_CONFIG_UPLOADS_MAX];
+    struct clp_status s = measure(d, lanes);
+    if (strncmp(question, "pid ", 4) == 0)
+        answer_about(d, strtol(question + 4, NULL, 10), ret);
+    else if (strcmp(question, "json") == 0)
         clp_status_json(&s, ret);
     else if (strcmp(question, "audit") == 0)
         clp_status_audit(&s, ret);
     else
         clp_status_text(&s, ret);
+}
+
+static void answer_metrics(void *context, struct clp_strbuf *ret)
+{
+    struct clp_outbox_lane lanes[CLP_CONFIG_UPLOADS_MAX];
+    struct clp_status s = measure(context, lanes);
+    clp_numbers_metrics(&s, ret);
+}
+
+/* Only what another start could put right: a destination that is down is not of that kind. */
+static bool answer_health(void *context, struct clp_strbuf *ret)
+{
+    const struct clp_daemon *d = context;
+    if (d->scan_error < 0)
+        clp_strbuf_printf(ret, "cannot read /proc: %s\n", strerror(-d->scan_error));
+    else
+        clp_strbuf_str(ret, d->stopping ? "stopping\n" : "ok\n");
+    return d->scan_error == 0 && !d->stopping;
 }
 
 /* ---- settings ------------------------------------------------------------------------------ */
@@ -143,6 +188,8 @@ static void tell_what_waits(const struct clp_config *old, const struct clp_confi
         clp_log_warning("state.dir is taken over when the agent is started again");
     if (!same_text(old->targets_diagnostic_port, fresh->targets_diagnostic_port))
         clp_log_warning("targets.diagnostic_port is taken over when the agent is started again");
+    if (!same_text(old->health_listen, fresh->health_listen))
+        clp_log_warning("health.listen is taken over when the agent is started again");
 }
 
 /* All or nothing: what cannot be used leaves everything as it was. */
@@ -173,6 +220,31 @@ static void reload(struct clp_daemon *d)
     clp_log_info("the settings were read anew");
 }
 
+/* ---- memory -------------------------------------------------------------------------------- */
+
+#define TRIM_EVERY_NS (60 * CLP_NSEC_PER_SEC)
+
+/* The tables of a window are large and short-lived: with a fixed bound they are mapped, and go back
+ * to the kernel when they are freed, instead of leaving holes in the heap. */
+static void set_up_memory(void)
+{
+#ifdef __GLIBC__
+    (void)mallopt(M_MMAP_THRESHOLD, 128 << 10);
+    (void)mallopt(M_ARENA_MAX, 2);
+#endif
+}
+
+/* What many targets that came and went have left between what is in use. */
+static void give_memory_back(struct clp_daemon *d, uint64_t now_ns)
+{
+    if (now_ns - d->trimmed_ns < TRIM_EVERY_NS)
+        return;
+    d->trimmed_ns = now_ns;
+#ifdef __GLIBC__
+    (void)malloc_trim(0);
+#endif
+}
+
 /* ---- the loop ------------------------------------------------------------------------------ */
 
 static bool take_signal(int fd)
@@ -181,7 +253,7 @@ static bool take_signal(int fd)
     return fd >= 0 && read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
-static struct pollfd fds[3 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_TARGET_FDS];
+static struct pollfd fds[4 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_TARGET_FDS];
 
 /* The descriptors of all targets, from fds[n] on; their number. *until_ns comes down to what is due
  * first. */
@@ -213,6 +285,7 @@ static void wait_for_events(struct clp_daemon *d, uint64_t until_ns)
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.stop_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : d->options.reload_fd, .events = POLLIN};
     fds[n++] = (struct pollfd){.fd = d->stopping ? -1 : clp_port_fd(d->port), .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = clp_health_fd(d->health), .events = POLLIN};
     n += clp_status_fds(d->status, fds + n);
     nfds_t first = n;
     n = add_targets(d, n, &until_ns);
@@ -231,7 +304,19 @@ static uint64_t scan(struct clp_daemon *d)
     clp_daemon_scan(d);
     after_ns = clp_kernel_cpu_ns(getpid());
     return clp_clock_monotonic_ns() +
-           clp_scan_pause_ns(after_ns > before_ns ? after_ns - before_ns : 0);
+           clp_scan_pause_ns(
+               clp_limits_cost_ns(&d->limits, after_ns > before_ns ? after_ns - before_ns : 0));
+}
+
+/* A round's work for those who watch the agent. */
+static void tell(struct clp_daemon *d)
+{
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    clp_status_step(d->status, now_ns);
+    clp_health_step(d->health);
+    clp_notify_alive(&d->notify, now_ns);
+    clp_notify_status(&d->notify, "%zu of %zu .NET processes under profile", d->targets,
+                      d->roster.count - clp_roster_gone(&d->roster));
 }
 
 static void run(struct clp_daemon *d)
@@ -242,6 +327,7 @@ static void run(struct clp_daemon *d)
         watch_pace(last_ns, now_ns);
         last_ns = now_ns;
         watch_wall_clock(d);
+        give_memory_back(d, now_ns);
         if (clp_port_take(d->port)) {
             clp_scan_hurry(d->scan);
             scan_at_ns = 0;
@@ -249,10 +335,13 @@ static void run(struct clp_daemon *d)
         if (now_ns >= scan_at_ns)
             scan_at_ns = scan(d);
         wait_for_events(d, scan_at_ns);
-        if (take_signal(d->options.reload_fd))
+        if (take_signal(d->options.reload_fd)) {
+            clp_notify_reloading(&d->notify);
             reload(d);
+            clp_notify_send(&d->notify, "READY=1");
+        }
         clp_daemon_step(d);
-        clp_status_step(d->status, clp_clock_monotonic_ns());
+        tell(d);
     }
 }
 
@@ -274,13 +363,14 @@ static void finish(struct clp_daemon *d)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
     uint64_t until_ns = now_ns + LAST_WINDOWS_NS;
+    clp_notify_send(&d->notify, "STOPPING=1");
     clp_log_info("stopping: the last profiles are taken and delivered");
     d->port = clp_port_stop(d->port);
     bool cutting = cut_all(d, now_ns);
     while (cutting && clp_clock_monotonic_ns() < until_ns) {
         wait_for_events(d, until_ns);
         clp_daemon_step(d);
-        clp_status_step(d->status, clp_clock_monotonic_ns());
+        tell(d);
         cutting = cut_all(d, 0);
     }
     clp_daemon_leave_all(d, d->options.detach_on_exit);
@@ -326,6 +416,32 @@ static int open_state(struct clp_daemon *d, struct clp_fault *fault)
     return 0;
 }
 
+static int start_health(struct clp_daemon *d, struct clp_fault *fault)
+{
+    const struct clp_health_answers answers = {
+        .health = answer_health, .metrics = answer_metrics, .context = d};
+    const char *listen = d->options.config->health_listen;
+    int r = clp_health_start(listen, &answers, &d->health, fault);
+    if (r == 0)
+        clp_log_info("/healthz and /metrics answer on %s (port %u)", listen,
+                     clp_health_port(d->health));
+    return r;
+}
+
+/* A small place: less is done, and told. */
+static void look_around(struct clp_daemon *d)
+{
+    clp_limits_read("/proc", "/sys/fs/cgroup", 0, &d->limits);
+    if (d->limits.millicores < 1000)
+        clp_log_info("the control group allows the agent %.2f cores: it looks for processes more "
+                     "rarely where that costs much",
+                     d->limits.millicores / 1000.0);
+    if (clp_limits_share(&d->limits, 1) > 1)
+        clp_log_info("the control group allows the agent %llu MiB of memory: it keeps smaller "
+                     "tables of each process",
+                     (unsigned long long)(d->limits.memory_bytes >> 20));
+}
+
 static int set_up(struct clp_daemon *d, struct clp_fault *fault)
 {
     const struct clp_config *c = d->options.config;
@@ -340,11 +456,15 @@ static int set_up(struct clp_daemon *d, struct clp_fault *fault)
         r = clp_outbox_new(c, &d->outbox, fault);
     if (r == 0 && *c->targets_diagnostic_port)
         r = clp_port_start(c->targets_diagnostic_port, &d->port, fault);
+    if (r == 0 && *c->health_listen)
+        r = start_health(d, fault);
     return r;
 }
 
 static void tear_down(struct clp_daemon *d)
 {
+    clp_health_stop(d->health);
+    clp_notify_done(&d->notify);
     clp_port_stop(d->port);
     clp_roster_done(&d->roster);
     clp_journal_close(d->journal);
@@ -360,9 +480,13 @@ int clp_daemon_run(const struct clp_daemon_options *o, struct clp_fault *fault)
 {
     static struct clp_daemon d; /* too large for a stack */
     d = (struct clp_daemon){.options = *o, .started_ns = clp_clock_monotonic_ns()};
+    set_up_memory();
     clp_walltime_init(&d.walltime, clp_clock_monotonic_ns(), clp_clock_realtime_ns());
+    clp_notify_init(&d.notify);
+    look_around(&d);
     int r = set_up(&d, fault);
     if (r == 0) {
+        clp_notify_send(&d.notify, "READY=1");
         if (clp_discover_hides(&clp_discover_system))
             clp_log_warning("/proc shows this user only its own processes (hidepid); run the "
                             "agent as root to profile all");

@@ -4,6 +4,9 @@
 #define CLP_AGENT_DAEMON_PARTS_H
 
 #include "agent/daemon.h"
+#include "agent/health.h"
+#include "agent/limits.h"
+#include "agent/notify.h"
 #include "agent/outbox.h"
 #include "agent/port.h"
 #include "agent/roster.h"
@@ -14,7 +17,7 @@
 
 struct clp_daemon {
     struct clp_daemon_options options;
-    uint64_t started_ns;
+    uint64_t started_ns, trimmed_ns;
     char *library;
     struct clp_symbols *symbols;
     struct clp_outbox *outbox;
@@ -22,11 +25,15 @@ struct clp_daemon {
     struct clp_seq *seq;
     struct clp_status_socket *status;
     struct clp_port *port;
+    struct clp_health *health;
+    struct clp_notify notify;
     struct clp_walltime walltime;
     struct clp_journal *journal; /* of EventPipe sessions; NULL: none can be kept */
+    struct clp_limits limits;    /* our own */
     struct clp_roster roster;
     size_t targets; /* members with a target */
     bool stopping;
+    int scan_error; /* of the last round over /proc; 0 or negative errno */
 };
 
 /* ---- daemon_targets.c ---- */

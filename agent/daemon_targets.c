@@ -40,12 +40,13 @@ static bool is_wanted(const struct clp_daemon *d, const struct clp_dotnet *p, co
     return true;
 }
 
-static struct clp_settings settings_of(const struct clp_daemon *d)
+static struct clp_settings settings_of(const struct clp_daemon *d, const struct clp_member *m)
 {
     return (struct clp_settings){
         .sample_kinds = clp_kinds_wire(d->options.config->profile_types),
         .cpu_interval_ns = d->options.config->profile_cpu_interval,
-        .wall_budget_ppm = d->options.config->profile_wall_budget,
+        .wall_budget_ppm =
+            clp_limits_budget_ppm(&m->limits, d->options.config->profile_wall_budget),
     };
 }
 
@@ -98,12 +99,14 @@ static void choose_engine(const struct clp_daemon *d, struct clp_member *m,
 static int start_target(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
                         struct clp_fault *fault)
 {
+    clp_limits_read("/proc", "/sys/fs/cgroup", p->pid, &m->limits);
     struct clp_target_config c = {
         .library = d->library,
         .symbols = d->symbols,
-        .settings = settings_of(d),
+        .settings = settings_of(d, m),
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
+        .names_later = true,
         .types = d->options.config->profile_types,
         .events = m->events,
         .journal = d->journal,
@@ -121,12 +124,9 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
     return clp_target_start(p, &c, &m->target, fault);
 }
 
-/* Four targets may fill their tables; more share what that takes. */
-#define WHOLE_TABLES 4
-
 static void share_memory(struct clp_daemon *d)
 {
-    unsigned share = (unsigned)(d->targets + WHOLE_TABLES - 1) / WHOLE_TABLES;
+    unsigned share = clp_limits_share(&d->limits, d->targets);
     for (size_t i = 0; i < d->roster.count; i++)
         if (d->roster.members[i]->target)
             clp_target_set_share(d->roster.members[i]->target, share);
@@ -209,6 +209,7 @@ void clp_daemon_scan(struct clp_daemon *d)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
     int r = clp_scan_round(d->scan, now_ns, take_process, d);
+    d->scan_error = r;
     if (r < 0)
         clp_log_error("cannot read /proc: %s", strerror(-r));
     clp_roster_tidy(&d->roster, &clp_discover_system, now_ns);
@@ -218,15 +219,26 @@ void clp_daemon_scan(struct clp_daemon *d)
 
 static void greet(struct clp_member *m, uint64_t now_ns)
 {
+    char limits[CLP_FAULT_BYTES];
     m->failures = 0;
     m->kernel_at_window_ns = clp_kernel_cpu_ns(m->pid);
+    m->threads_at_window = clp_kernel_threads(m->pid);
     snprintf(m->service, sizeof(m->service), "%s", m->identity->service);
-    char how[CLP_FAULT_BYTES] = "";
-    if (m->events)
-        snprintf(how, sizeof(how), "engine eventpipe: %.200s", m->why_events);
-    clp_member_set(m, CLP_MEMBER_PROFILING, now_ns, how);
-    clp_log_info("profiling process %d (%s), .NET %s, service %s%s%s", m->pid, m->comm, m->runtime,
-                 m->service, *how ? ", " : "", how);
+    if (m->events) {
+        snprintf(limits, sizeof(limits), "engine eventpipe: %.200s", m->why_events);
+    } else {
+        clp_session_limits(clp_target_session(m->target), limits, sizeof(limits));
+        if (m->limits.millicores < 1000 && !*limits)
+            snprintf(limits, sizeof(limits),
+                     "its control group allows %.2f cores: waiting threads are looked at in "
+                     "proportion",
+                     m->limits.millicores / 1000.0);
+    }
+    clp_member_set(m, CLP_MEMBER_PROFILING, now_ns, limits);
+    if (*limits)
+        clp_log_info("process %d (%s): %s", m->pid, m->comm, limits);
+    clp_log_info("profiling process %d (%s), .NET %s, service %s", m->pid, m->comm, m->runtime,
+                 m->service);
 }
 
 static void leave(struct clp_daemon *d, struct clp_member *m)
@@ -308,7 +320,7 @@ void clp_daemon_step(struct clp_daemon *d)
 
 static void resettle(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
 {
-    struct clp_settings settings = settings_of(d);
+    struct clp_settings settings = settings_of(d, m);
     const struct clp_dotnet *p = clp_target_process(m->target);
     char why[256];
     clp_identity_read(p, d->options.config, m->identity);

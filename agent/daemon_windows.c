@@ -1,5 +1,6 @@
 #include "agent/daemon_parts.h"
 
+#include "agent/numbers.h"
 #include "agent/status.h"
 #include "base/log.h"
 #include "pprof/encode.h"
@@ -8,20 +9,12 @@
 
 /* ---- accounts ------------------------------------------------------------------------------ */
 
-/* States, not sums. */
-static bool is_state(unsigned c)
-{
-    return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
-           c == CLP_CTR_BODIES || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
-           c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
-}
-
 void clp_daemon_count(struct clp_member *m)
 {
     const struct clp_session *s = m->target ? clp_target_session(m->target) : NULL;
     for (unsigned c = 0; s && c < CLP_CTR_COUNT; c++) {
         uint64_t now = clp_session_counter(s, (enum clp_counter)c);
-        if (is_state(c))
+        if (clp_counter_is_state(c))
             m->totals.counters[c] = now;
         else if (now > m->session_counters[c]) /* the target's word: it may say anything */
             m->totals.counters[c] += now - m->session_counters[c];
@@ -33,13 +26,21 @@ void clp_daemon_count(struct clp_member *m)
  * counts once. */
 static void audit(struct clp_member *m, const struct clp_window *w)
 {
-    uint64_t now = clp_kernel_cpu_ns(m->pid);
+    uint64_t now = w->kernel_cpu_ns, threads = clp_kernel_threads(m->pid);
     int cpu = clp_profile_value_index(w->profile, "cpu");
-    if (m->kernel_at_window_ns && now > m->kernel_at_window_ns && cpu >= 0 && !w->last) {
+    int wall = clp_profile_value_index(w->profile, "wall");
+    bool whole = m->kernel_at_window_ns && now > m->kernel_at_window_ns && !w->last;
+    if (whole && cpu >= 0) {
         m->totals.kernel_cpu_ns += now - m->kernel_at_window_ns;
         m->totals.audited_cpu_ns += clp_profile_total(w->profile, (size_t)cpu);
     }
+    if (whole && wall >= 0) {
+        m->totals.kernel_wall_ns +=
+            (double)w->duration_ns * (double)(m->threads_at_window + threads) / 2;
+        m->totals.audited_wall_ns += clp_profile_total(w->profile, (size_t)wall);
+    }
     m->kernel_at_window_ns = now;
+    m->threads_at_window = threads;
 }
 
 /* ---- headers ------------------------------------------------------------------------------- */
@@ -91,6 +92,8 @@ static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_w
         .pid = m->pid,
         .ns_pid = id->ns_pid,
         .cgroup_inode = id->cgroup_inode,
+        .endpoints = w->requests,
+        .endpoint_count = w->request_count,
         .start_unix_ns = w->start_unix_ns,
         .end_unix_ns = w->start_unix_ns + w->duration_ns,
         .start_monotonic_ns = w->start_ns,

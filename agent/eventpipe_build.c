@@ -390,7 +390,8 @@ int clp_epb_finish(struct clp_epb *b, const struct clp_epb_window *w, struct clp
     report_carried(b);
     clp_profile_set_window(b->profile, w->start_unix_ns, w->duration_ns);
     comment(b, w);
-    clp_span_labels_finish(&b->span_labels, b->profile);
+    clp_span_labels_close(&b->span_labels, b->profile);
+    clp_span_labels_name(&b->span_labels, b->profile);
     *ret = b->profile;
     begin_window(b, next);
     clp_bodies_forget_dead(b->bodies, w->end_ticks);

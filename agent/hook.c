@@ -2,6 +2,7 @@
 
 #include "agent/as_user.h"
 #include "agent/span_hook_file.h"
+#include "agent/where.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -112,6 +113,13 @@ static int write_copy(int dir_fd, int from)
     return check_bytes(fd); /* a full disk, a file that changed meanwhile */
 }
 
+/* Whose it is: see clp_hook_sweep. */
+static int name_prefix(const struct clp_dotnet *t, char *buf, size_t cap)
+{
+    return snprintf(buf, cap, "clrpulse-spans-%d-%llx-", t->ns_pid,
+                    (unsigned long long)t->start_ticks);
+}
+
 /* A directory of the target's user beside its diagnostics socket. Its name is not one of those that
  * agents sweep away: a process that was stopped may come to read the file late. As that user. */
 static int make_copy(struct clp_hook *h, const struct clp_dotnet *t, int from)
@@ -119,17 +127,26 @@ static int make_copy(struct clp_hook *h, const struct clp_dotnet *t, int from)
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
         return -EIO;
-    snprintf(h->dir_name, sizeof(h->dir_name), "clrpulse-spans-%016llx",
+    int prefix = name_prefix(t, h->dir_name, sizeof(h->dir_name));
+    snprintf(h->dir_name + prefix, sizeof(h->dir_name) - (size_t)prefix, "%016llx",
              (unsigned long long)random);
     int n = snprintf(h->path, sizeof(h->path), "%s/%s/" CLP_HOOK_NAME,
                      strcmp(t->temp_path, "/") == 0 ? "" : t->temp_path, h->dir_name);
     if (n < 0 || (size_t)n >= sizeof(h->path))
         return -ENAMETOOLONG;
     h->parent_fd = fcntl(t->temp_fd, F_DUPFD_CLOEXEC, 0);
-    if (h->parent_fd < 0 || mkdirat(h->parent_fd, h->dir_name, 0700) < 0)
+    if (h->parent_fd < 0)
+        return -errno;
+    if (!clp_where_may_write(h->parent_fd, t->uid, t->gid))
+        return -EACCES;
+    if (mkdirat(h->parent_fd, h->dir_name, 0700) < 0)
         return -errno;
     h->dir_fd = openat(h->parent_fd, h->dir_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return h->dir_fd < 0 ? -errno : write_copy(h->dir_fd, from);
+    if (h->dir_fd >= 0)
+        return write_copy(h->dir_fd, from);
+    int r = -errno;
+    (void)unlinkat(h->parent_fd, h->dir_name, AT_REMOVEDIR);
+    return r;
 }
 
 /* The path, walked as the target will walk it, leads to the file that was checked. As its user. */
@@ -153,6 +170,44 @@ static void remove_copy(struct clp_hook *h)
     clp_cleanup_fd(&h->dir_fd);
     clp_cleanup_fd(&h->parent_fd);
     h->dir_fd = h->parent_fd = -1;
+}
+
+#define LEFT_OVER_SECONDS 60
+
+static void remove_left_over(int parent_fd, const char *name, uid_t uid, int64_t before_s)
+{
+    struct stat st;
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != uid || (st.st_mode & 07777) != 0700 ||
+        (int64_t)st.st_mtime >= before_s - LEFT_OVER_SECONDS)
+        return;
+    (void)unlinkat(fd, CLP_HOOK_NAME, 0);
+    (void)unlinkat(parent_fd, name, AT_REMOVEDIR);
+}
+
+static void sweep_as_user(const struct clp_dotnet *t, int64_t before_s)
+{
+    char prefix[80];
+    size_t n = (size_t)name_prefix(t, prefix, sizeof(prefix));
+    int list_fd = openat(t->temp_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CLP_CLEANUP(clp_cleanup_dir) DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
+    if (!list) {
+        clp_cleanup_fd(&list_fd);
+        return;
+    }
+    for (struct dirent *e; (e = readdir(list));)
+        if (strncmp(e->d_name, prefix, n) == 0)
+            remove_left_over(list_fd, e->d_name, t->uid, before_s);
+}
+
+void clp_hook_sweep(const struct clp_dotnet *t, int64_t before_s)
+{
+    struct clp_as_user user;
+    if (t->temp_fd < 0 || clp_as_user_begin(&user, t->uid, t->gid) < 0)
+        return;
+    sweep_as_user(t, before_s);
+    clp_as_user_end(&user);
 }
 
 /* The file under h->path is what the target will read. */
@@ -207,12 +262,6 @@ void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *t, const char *l
     h->state = CLP_HOOK_ASKED;
 }
 
-void clp_hook_expect(struct clp_hook *h, uint64_t now_ns)
-{
-    h->state = CLP_HOOK_ANSWERED;
-    h->confirm_until_ns = now_ns + CLP_HOOK_CONFIRM_NS;
-}
-
 static void take_answer(struct clp_hook *h, int r, const struct clp_ipc_reply *reply,
                         uint64_t now_ns)
 {
@@ -232,7 +281,8 @@ static void take_answer(struct clp_hook *h, int r, const struct clp_ipc_reply *r
         off(h, "its runtime refused the start-up hook%s%s (0x%08x)", text ? ": " : "",
             text ? text : "", hr);
     } else {
-        clp_hook_expect(h, now_ns);
+        h->state = CLP_HOOK_ANSWERED;
+        h->confirm_until_ns = now_ns + CLP_HOOK_CONFIRM_NS;
         return;
     }
     remove_copy(h);
@@ -259,7 +309,7 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs)
         off(h, "its runtime took the start-up hook and did not run it; the application was "
                "probably published trimmed, with start-up hooks switched off "
                "(StartupHookSupport)");
-        remove_copy(h);
+        h->unconfirmed = true; /* a process that was stopped as it started may come to it yet */
     }
 }
 
@@ -268,25 +318,9 @@ void clp_hook_done(struct clp_hook *h)
     struct clp_ipc_reply reply;
     if (h->state == CLP_HOOK_ASKED)
         take_answer(h, clp_ipc_call_run(&h->call, &reply), &reply, clp_clock_monotonic_ns());
-    if (h->state == CLP_HOOK_ANSWERED)
-        remove_copy(h); /* the answer came after the file was read */
+    if (h->state == CLP_HOOK_ANSWERED || h->unconfirmed)
+        remove_copy(h);
     clp_cleanup_fd(&h->dir_fd);
     clp_cleanup_fd(&h->parent_fd);
     h->dir_fd = h->parent_fd = -1;
-}
-
-int clp_hook_environment(const char *library, const char *already, char *ret, size_t cap,
-                         char *reason, size_t reason_cap)
-{
-    char path[4096];
-    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
-    int r = clp_hook_open(library, path, sizeof(path), &fd, reason, reason_cap);
-    if (r < 0)
-        return r;
-    bool more = already && *already;
-    int n = snprintf(ret, cap, "%s%s%s", more ? already : "", more ? ":" : "", path);
-    if (n >= 0 && (size_t)n < cap && !strchr(path, ':'))
-        return 0;
-    snprintf(reason, reason_cap, "the path %.150s cannot stand in DOTNET_STARTUP_HOOKS", path);
-    return -EINVAL;
 }

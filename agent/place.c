@@ -1,12 +1,14 @@
 #include "agent/place.h"
 
 #include "agent/as_user.h"
+#include "agent/where.h"
 #include "base/cleanup.h"
 #include "base/core/proctext.h"
 #include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -16,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 #define SOCKET_NAME "s"
 #define LIBRARY_NAME "libclrpulse.so"
@@ -29,16 +32,6 @@ static const struct clp_place_dir no_dir = {.parent_fd = -1, .fd = -1};
 
 /* ---- directories --------------------------------------------------------------------------- */
 
-/* Whether the user may make something here by its own right. The kernel asks the same when we act
- * as that user; asked again for an agent that has rights of its own beside its uid. */
-static bool may_write(const struct stat *st, uid_t uid, gid_t gid)
-{
-    if (uid == 0 || (st->st_mode & S_IWOTH))
-        return true;
-    return (st->st_uid == uid && (st->st_mode & S_IWUSR)) ||
-           (st->st_gid == gid && (st->st_mode & S_IWGRP));
-}
-
 static int random_name(char name[40])
 {
     uint64_t r;
@@ -51,11 +44,8 @@ static int random_name(char name[40])
 /* Takes `parent_fd` over. As the target's user. */
 static int make_dir(struct clp_place_dir *d, int parent_fd, uid_t uid, gid_t gid)
 {
-    struct stat st;
     *d = (struct clp_place_dir){.parent_fd = parent_fd, .fd = -1};
-    if (fstat(parent_fd, &st) < 0)
-        return -errno;
-    if (!may_write(&st, uid, gid))
+    if (!clp_where_may_write(parent_fd, uid, gid))
         return -EACCES;
     int r = random_name(d->name);
     if (r < 0)
@@ -116,12 +106,6 @@ static void sweep(int parent_fd, uid_t uid)
         memcpy(d.name, e->d_name, NAME_LEN + 1);
         remove_dir(&d, true);
     }
-}
-
-static bool is_noexec(int fd)
-{
-    struct statvfs fs;
-    return fstatvfs(fd, &fs) == 0 && (fs.f_flag & ST_NOEXEC);
 }
 
 /* ---- the meeting place --------------------------------------------------------------------- */
@@ -200,6 +184,17 @@ static bool find_mapped(const char *maps, size_t len, char *ret, size_t cap)
     return false;
 }
 
+/* The kernel writes paths of a foreign mount namespace from that one's own root; the target may
+ * live in a chroot below it. */
+static void strip_root(int32_t pid, char *path)
+{
+    char link[64], root[PATH_MAX];
+    snprintf(link, sizeof(link), "/proc/%d/root", pid);
+    ssize_t n = readlink(link, root, sizeof(root) - 1);
+    if (n > 1 && strncmp(path, root, (size_t)n) == 0 && path[n] == '/')
+        memmove(path, path + n, strlen(path + n) + 1);
+}
+
 static bool is_mapped_already(struct clp_place *p, const struct clp_dotnet *t)
 {
     char path[64];
@@ -208,7 +203,17 @@ static bool is_mapped_already(struct clp_place *p, const struct clp_dotnet *t)
     snprintf(path, sizeof(path), "/proc/%d/maps", t->pid);
     if (clp_file_read(path, MAPS_MAX_BYTES, &maps, &len) < 0)
         return false;
-    return find_mapped(maps, len, p->library_path, sizeof(p->library_path));
+    if (!find_mapped(maps, len, p->library_path, sizeof(p->library_path)))
+        return false;
+    strip_root(t->pid, p->library_path);
+    return true;
+}
+
+/* Read-only is no hindrance to a file that is there. */
+static bool is_mounted_noexec(int fd)
+{
+    struct statvfs fs;
+    return fstatvfs(fd, &fs) == 0 && (fs.f_flag & ST_NOEXEC);
 }
 
 /* Whether the target finds our own file under the same path, may read it, and may execute it. As
@@ -219,7 +224,7 @@ static bool is_visible(const struct clp_dotnet *t, const char *library, int libr
     CLP_CLEANUP(clp_cleanup_fd) int fd = clp_file_open_in(t->root_fd, library, O_RDONLY);
     if (fd < 0 || fstat(fd, &theirs) < 0 || fstat(library_fd, &ours) < 0)
         return false;
-    return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino && !is_noexec(fd);
+    return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino && !is_mounted_noexec(fd);
 }
 
 static int copy_into(const struct clp_place_dir *d, int library_fd)
@@ -233,10 +238,13 @@ static int copy_into(const struct clp_place_dir *d, int library_fd)
         return -errno;
     while (n > 0 && at <= LIBRARY_MAX_BYTES) {
         n = sendfile(fd, library_fd, &at, 1 << 20);
-        if (n < 0 && errno != EINTR)
-            return -errno;
+        if (n < 0 && errno == EINTR)
+            n = 1;
     }
-    return n == 0 ? 0 : -EFBIG;
+    int r = n < 0 ? -errno : n == 0 ? 0 : -EFBIG;
+    if (r < 0)
+        (void)unlinkat(d->fd, LIBRARY_NAME, 0);
+    return r;
 }
 
 static int copy_to(struct clp_place *p, const struct clp_place_dir *d, const char *dir_path,
@@ -252,28 +260,24 @@ static int copy_to(struct clp_place *p, const struct clp_place_dir *d, const cha
     return r;
 }
 
-/* Where else a file may be executed when the temp directory is mounted noexec. */
-static int copy_elsewhere(struct clp_place *p, const struct clp_dotnet *t, int library_fd)
+struct elsewhere {
+    struct clp_place *p;
+    int library_fd;
+};
+
+static int copy_elsewhere(void *context, int dir_fd, const char *path)
 {
-    static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm", "/run"};
-    for (size_t i = 0; i < CLP_ARRAY_LEN(places); i++) {
-        int parent = clp_file_open_in(t->root_fd, places[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
-        if (parent < 0)
-            continue;
-        if (is_noexec(parent)) {
-            clp_cleanup_fd(&parent);
-            continue;
-        }
-        int r = make_dir(&p->copy, parent, p->uid, p->gid);
-        if (r == 0)
-            r = copy_to(p, &p->copy, places[i], library_fd);
-        if (r == 0)
-            return 0;
-        remove_dir(&p->copy, true);
-    }
-    return -EACCES;
+    const struct elsewhere *e = context;
+    int parent = fcntl(dir_fd, F_DUPFD_CLOEXEC, 0);
+    int r = parent < 0 ? -errno : make_dir(&e->p->copy, parent, e->p->uid, e->p->gid);
+    if (r == 0)
+        r = copy_to(e->p, &e->p->copy, path, e->library_fd);
+    if (r < 0)
+        remove_dir(&e->p->copy, true);
+    return r;
 }
 
+/* What cannot be loaded is no reason to give up: there is an engine that loads nothing. */
 static int place_library(struct clp_place *p, const struct clp_dotnet *t, const char *library,
                          int library_fd, struct clp_fault *fault)
 {
@@ -281,19 +285,52 @@ static int place_library(struct clp_place *p, const struct clp_dotnet *t, const 
         snprintf(p->library_path, sizeof(p->library_path), "%s", library);
         return 0;
     }
-    bool noexec = is_noexec(p->meet.fd);
-    int r =
-        noexec ? copy_elsewhere(p, t, library_fd) : copy_to(p, &p->meet, t->temp_path, library_fd);
-    if (r == 0)
+    bool noexec = clp_where_noexec(p->meet.fd);
+    int r = noexec ? -EACCES : copy_to(p, &p->meet, t->temp_path, library_fd);
+    if (r == 0 || clp_where(t, copy_elsewhere, &(struct elsewhere){p, library_fd}) == 0)
         return 0;
     if (noexec)
-        return clp_fault_set(fault, r,
+        return clp_fault_set(fault, CLP_FAULT_REFUSED,
                              "process %d cannot execute the library: %s and every other "
                              "directory that uid %u may write are mounted noexec; mount the "
                              "library's directory into its container",
                              t->pid, t->temp_path, p->uid);
-    return clp_fault_set(fault, r, "cannot copy the library into %s of process %d: %s",
-                         t->temp_path, t->pid, strerror(-r));
+    return clp_fault_set(fault, CLP_FAULT_REFUSED,
+                         "cannot copy the library into %s of process %d, nor anywhere else that "
+                         "uid %u may write: %s",
+                         t->temp_path, t->pid, p->uid, strerror(-r));
+}
+
+/* ---- a look only --------------------------------------------------------------------------- */
+
+static int keep_path(void *context, int dir_fd, const char *path)
+{
+    (void)dir_fd;
+    snprintf(context, CLP_PLACE_PATH_BYTES, "%s", path);
+    return 0;
+}
+
+int clp_place_look(const struct clp_dotnet *t, const char *library,
+                   char ret_path[CLP_PLACE_PATH_BYTES])
+{
+    struct clp_as_user user;
+    CLP_CLEANUP(clp_cleanup_fd) int library_fd = open(library, O_RDONLY | O_CLOEXEC);
+    if (library_fd < 0)
+        return -errno;
+    if (t->temp_fd < 0)
+        return -ENOENT;
+    int r = clp_as_user_begin(&user, t->uid, t->gid);
+    if (r < 0)
+        return r;
+    bool seen = is_visible(t, library, library_fd);
+    if (seen)
+        snprintf(ret_path, CLP_PLACE_PATH_BYTES, "%s", library);
+    else if (!clp_where_noexec(t->temp_fd) && clp_where_may_write(t->temp_fd, t->uid, t->gid))
+        snprintf(ret_path, CLP_PLACE_PATH_BYTES, "%s", t->temp_path);
+    else
+        r = clp_where(t, keep_path, ret_path);
+    clp_as_user_end(&user);
+    return seen ? 1 : r;
 }
 
 /* ---- all of it ----------------------------------------------------------------------------- */

@@ -37,6 +37,11 @@ struct clp_place {
  * 0, or a fault with nothing left behind. */
 int clp_place_make(struct clp_place *p, const struct clp_dotnet *target, const char *library,
                    struct clp_fault *fault) CLP_MUST_USE;
+/* Where the library would be, without making anything: 1, the target sees our own file (its path);
+ * 0, a copy would be made in a directory (its path); -EACCES, nowhere; or what else is in the way.
+ */
+int clp_place_look(const struct clp_dotnet *target, const char *library,
+                   char ret_path[CLP_PLACE_PATH_BYTES]) CLP_MUST_USE;
 /* Only the socket, in a private directory below our own TMPDIR, for a process that we start and
  * that loads the library by itself. 0, or a fault with nothing left behind. */
 int clp_place_announce(struct clp_place *p, struct clp_fault *fault) CLP_MUST_USE;

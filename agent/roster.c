@@ -65,7 +65,7 @@ void clp_member_leave(struct clp_member *m)
     free(m->identity);
     m->identity = NULL;
     memset(m->session_counters, 0, sizeof(m->session_counters));
-    m->kernel_at_window_ns = 0;
+    m->kernel_at_window_ns = m->threads_at_window = 0;
 }
 
 static struct clp_member *find(const struct clp_roster *r, const struct clp_dotnet *p)
@@ -110,10 +110,26 @@ struct clp_member *clp_roster_meet(struct clp_roster *r, const struct clp_dotnet
     return m;
 }
 
+size_t clp_roster_gone(const struct clp_roster *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++)
+        n += r->members[i]->state == CLP_MEMBER_GONE;
+    return n;
+}
+
 void clp_roster_done(struct clp_roster *r)
 {
     while (r->count > 0)
         remove_at(r, r->count - 1);
+}
+
+static size_t count_gone(const struct clp_roster *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->count; i++)
+        n += r->members[i]->state == CLP_MEMBER_GONE;
+    return n;
 }
 
 void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *roots, uint64_t now_ns)
@@ -126,6 +142,8 @@ void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *root
         else if (!m->target && m->state != CLP_MEMBER_GONE && !clp_dotnet_alive(roots, &same))
             clp_member_set(m, CLP_MEMBER_GONE, now_ns, "the process has ended");
     }
+    for (size_t gone = count_gone(r); gone > CLP_ROSTER_GONE_MAX; gone--)
+        (void)make_room(r);
 }
 
 /* ---- states -------------------------------------------------------------------------------- */

@@ -12,11 +12,13 @@
 
 #include "agent/fault.h"
 #include "agent/identity.h"
+#include "agent/limits.h"
 #include "agent/target.h"
 #include "base/core/core.h"
 
 #define CLP_ROSTER_MAX 1024u
 #define CLP_ROSTER_GONE_NS (600 * CLP_NSEC_PER_SEC) /* how long gone ones are shown */
+#define CLP_ROSTER_GONE_MAX 64u                     /* and how many, the latest */
 
 enum clp_member_state {
 #define CLP_MEMBER_STATE(id, name) CLP_MEMBER_##id,
@@ -38,6 +40,8 @@ struct clp_member_totals {
      * was confirmed by the library to the last. */
     double audited_cpu_ns;
     uint64_t kernel_cpu_ns;
+    /* Thread time of the same windows; the kernel's from its number of threads at both ends. */
+    double audited_wall_ns, kernel_wall_ns;
 };
 
 struct clp_member {
@@ -48,7 +52,7 @@ struct clp_member {
     uint8_t cookie[CLP_GUID_BYTES];
     enum clp_member_state state;
     uint64_t since_ns;            /* in this state, CLOCK_MONOTONIC */
-    char reason[CLP_FAULT_BYTES]; /* of seen, refused, gone; else "" */
+    char reason[CLP_FAULT_BYTES]; /* of seen, refused, gone; what limits profiling; else "" */
     unsigned failures;            /* in a row */
     uint64_t retry_at_ns;         /* refused; UINT64_MAX: never again */
 
@@ -61,6 +65,8 @@ struct clp_member {
     bool woken;                               /* one of them has something */
     uint64_t session_counters[CLP_CTR_COUNT]; /* of this session at its last window */
     uint64_t kernel_at_window_ns;             /* 0: not known */
+    struct clp_limits limits;                 /* with the target */
+    uint64_t threads_at_window;
     struct clp_member_totals totals;
 };
 
@@ -74,9 +80,11 @@ struct clp_roster {
  * when the roster is full of living ones, or for want of memory. */
 struct clp_member *clp_roster_meet(struct clp_roster *r, const struct clp_dotnet *p,
                                    uint64_t now_ns);
+/* How many of the members are gone. */
+size_t clp_roster_gone(const struct clp_roster *r);
 void clp_roster_done(struct clp_roster *r);
-/* Forgets those that are gone for CLP_ROSTER_GONE_NS, marks those as gone that have ended without
- * having been a target. */
+/* Forgets those that are gone for CLP_ROSTER_GONE_NS or beyond CLP_ROSTER_GONE_MAX, marks those as
+ * gone that have ended without having been a target. */
 void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *roots, uint64_t now_ns);
 
 void clp_member_set(struct clp_member *m, enum clp_member_state state, uint64_t now_ns,

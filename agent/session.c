@@ -21,6 +21,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define HELLO_NS (2 * CLP_NSEC_PER_SEC)    /* a visitor's time to introduce itself */
 #define RETRY_NS (100 * CLP_NSEC_PER_MSEC) /* when the runtime is not ready */
@@ -38,6 +39,7 @@ struct clp_session {
     struct clp_place place;
     struct clp_attach_data attach;
     struct clp_hook hook;
+    int64_t sweep_before_s; /* when we came, wall time; 0: nothing to sweep */
     struct clp_ipc_request request;
     struct clp_ipc_call call;
     bool asked;     /* the call is open */
@@ -49,6 +51,7 @@ struct clp_session {
     uint64_t hello_until_ns;
     uint64_t exit_until_ns; /* the socket has closed: does the process end as well? */
     char library_version[64];
+    uint64_t refused_calls; /* enum of CLP_HELLO_NO_...; foreign */
 
     void *memory;
     size_t memory_bytes;
@@ -205,7 +208,17 @@ static int send_message(int fd, const void *message, size_t len, int pass_fd)
     return n < 0 ? -errno : (size_t)n == len ? 0 : -EIO;
 }
 
-/* The ring's memory, and its descriptor to hand over. */
+static uint32_t ring_bytes_of(long cpus)
+{
+    uint32_t bytes = CLP_SESSION_RING_LEAST_BYTES;
+    while (bytes < CLP_SESSION_RING_MOST_BYTES && (long)(bytes / CLP_SESSION_RING_CPU_BYTES) < cpus)
+        bytes *= 2;
+    return bytes;
+}
+
+/* The ring's memory, and its descriptor to hand over. All of it is ours from the beginning, so it
+ * is mapped at once: what an agent needs does not seem to grow while rings are filled the first
+ * time. */
 static int make_memory(struct clp_session *s, int *ret_fd)
 {
     uint32_t ring = s->config.ring_bytes;
@@ -213,6 +226,9 @@ static int make_memory(struct clp_session *s, int *ret_fd)
     if (r < 0)
         return r;
     s->memory_bytes = CLP_WIRE_HEADER_BYTES + (size_t)ring;
+#ifdef MADV_POPULATE_READ
+    (void)madvise(s->memory, s->memory_bytes, MADV_POPULATE_READ); /* since Linux 5.14 */
+#endif
     return clp_reader_new(s->memory, ring, &s->reader);
 }
 
@@ -243,6 +259,22 @@ static void send_away(struct clp_session *s, const char *why)
     s->peer_fd = -1;
 }
 
+/* Children inherit the announcement. When the command itself runs .NET it is the one that is meant,
+ * however early a child of its own reports; only where it does not, the first descendant is. */
+static bool is_a_child_of_the_meant(const struct clp_session *s, int32_t peer_pid)
+{
+    struct clp_dotnet command;
+    if (s->target.pid <= 0 || peer_pid == s->target.pid ||
+        clp_dotnet_open(&clp_discover_system, s->target.pid, &command) < 0)
+        return false;
+    clp_dotnet_look_closer(&clp_discover_system, &command);
+    bool dotnet = command.start_ticks == s->target.start_ticks &&
+                  (command.state == CLP_DOTNET_PORT || command.state == CLP_DOTNET_NO_PORT ||
+                   command.state == CLP_DOTNET_DENIED);
+    clp_dotnet_done(&command);
+    return dotnet;
+}
+
 /* Who it is that loaded the library at its start: the socket's other end. Without its name a
  * profile can still be made. */
 static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
@@ -250,8 +282,11 @@ static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
     struct ucred peer = {0};
     socklen_t len = sizeof(peer);
     struct clp_dotnet found;
-    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0 ||
-        clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
+    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
+        return -ESRCH;
+    if (is_a_child_of_the_meant(s, peer.pid))
+        return -ECHILD;
+    if (clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
         return -ESRCH;
     clp_dotnet_ask(&found, 1, CLP_DISCOVER_ASK_NS);
     clp_dotnet_done(&s->target);
@@ -276,9 +311,11 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
              "the process, or use the clrpulse that belongs to it",
              s->target.pid);
     else if (s->announced && adopt_peer(s, hello) < 0)
-        send_away(s, "it has gone");
-    else
+        send_away(s, "it has gone, or is a child of the command");
+    else {
+        s->refused_calls = hello->flags;
         welcome(s);
+    }
 }
 
 static void take_refusal(struct clp_session *s, const struct clp_msg_refused *m)
@@ -381,13 +418,15 @@ static void step_hook(struct clp_session *s, uint64_t now_ns)
     if (s->hook.state == CLP_HOOK_NEW && clp_reader_heartbeat_ns(s->reader) != 0) {
         if (runs)
             s->hook.state = CLP_HOOK_RUNS;
-        else if (s->announced) /* in its environment, as the library was */
-            clp_hook_expect(&s->hook, now_ns);
         else
             clp_hook_send(&s->hook, &s->target, s->config.library);
     }
     bool was_off = s->hook.state == CLP_HOOK_OFF;
     clp_hook_step(&s->hook, now_ns, runs);
+    if (s->hook.state == CLP_HOOK_RUNS && s->sweep_before_s) {
+        clp_hook_sweep(&s->target, s->sweep_before_s);
+        s->sweep_before_s = 0;
+    }
     if (s->hook.state == CLP_HOOK_OFF && !was_off)
         clp_log_debug("process %d: no spans: %s", s->target.pid, s->hook.reason);
 }
@@ -455,6 +494,11 @@ enum clp_session_state clp_session_drain(struct clp_session *s)
 uint64_t clp_session_drained_bytes(const struct clp_session *s)
 {
     return s->drained_bytes;
+}
+
+uint32_t clp_session_ring_bytes(const struct clp_session *s)
+{
+    return s->config.ring_bytes;
 }
 
 int clp_session_flush(struct clp_session *s, uint64_t flush_id)
@@ -542,7 +586,7 @@ static struct clp_session *new_session(const struct clp_session_config *config)
     snprintf(s->library, sizeof(s->library), "%s", config->library);
     s->config.library = s->library;
     if (!s->config.ring_bytes)
-        s->config.ring_bytes = CLP_SESSION_RING_BYTES;
+        s->config.ring_bytes = ring_bytes_of(sysconf(_SC_NPROCESSORS_ONLN));
     if (!s->config.attach_ns)
         s->config.attach_ns = CLP_SESSION_ATTACH_NS;
     s->attach_until_ns = clp_clock_monotonic_ns() + s->config.attach_ns;
@@ -561,6 +605,7 @@ int clp_session_start(const struct clp_dotnet *target, const struct clp_session_
     if (!s)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
     int r = take_target(s, target, fault);
+    s->sweep_before_s = (int64_t)(clp_clock_realtime_ns() / CLP_NSEC_PER_SEC);
     if (r == 0)
         r = begin_attach(s, 0, fault);
     if (r < 0) {
@@ -701,6 +746,18 @@ void clp_session_leave_seq(struct clp_session *s, uint64_t next)
     struct clp_wire_header *h = s->memory;
     if (h)
         atomic_store_explicit(&h->next_seq, next, memory_order_relaxed);
+}
+
+void clp_session_limits(const struct clp_session *s, char *buf, size_t cap)
+{
+    bool timers = s->refused_calls & CLP_HELLO_NO_TIMERS;
+    bool readv = s->refused_calls & CLP_HELLO_NO_VM_READV;
+    *buf = '\0';
+    if (timers || readv)
+        snprintf(buf, cap, "its seccomp filter refuses %s%s%s; allow the library that",
+                 timers ? "timers on CPU clocks (timer_create): CPU time comes without stacks" : "",
+                 timers && readv ? "; and " : "",
+                 readv ? "process_vm_readv: reading memory takes longer" : "");
 }
 
 const char *clp_session_library_version(const struct clp_session *s)

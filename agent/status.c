@@ -1,6 +1,8 @@
 #include "agent/status.h"
 
+#include "agent/numbers.h"
 #include "base/cleanup.h"
+#include "base/core/proctext.h"
 #include "base/file.h"
 #include "wire/tables.h"
 
@@ -33,6 +35,18 @@ static uint64_t status_number(int32_t pid, const char *name)
     return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
+uint64_t clp_kernel_threads(int32_t pid)
+{
+    char path[64];
+    size_t len;
+    struct clp_proc_stat stat;
+    CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    if (clp_file_read(path, 65536, &text, &len) < 0 || clp_proctext_stat(text, len, &stat) < 0)
+        return 0;
+    return stat.num_threads;
+}
+
 static unsigned count_descriptors(void)
 {
     CLP_CLEANUP(clp_cleanup_dir) DIR *dir = opendir("/proc/self/fd");
@@ -63,7 +77,7 @@ void clp_status_duration(uint64_t s, char *buf, size_t cap)
         snprintf(buf, cap, "%llum%02llus", minutes, (unsigned long long)s % 60);
 }
 
-static uint64_t seconds_since(const struct clp_status *s, uint64_t then_ns)
+uint64_t clp_status_seconds_since(const struct clp_status *s, uint64_t then_ns)
 {
     return s->now_ns > then_ns ? (s->now_ns - then_ns) / CLP_NSEC_PER_SEC : 0;
 }
@@ -96,7 +110,7 @@ static void add_clean(struct clp_strbuf *to, const char *s, int width)
 static void text_head(const struct clp_status *s, struct clp_strbuf *to)
 {
     char up[32];
-    uint64_t seconds = seconds_since(s, s->started_ns);
+    uint64_t seconds = clp_status_seconds_since(s, s->started_ns);
     clp_status_duration(seconds, up, sizeof(up));
     clp_strbuf_printf(to, "clrpulse %s, process %d, up %s, %s%s\n", CLP_VERSION, getpid(), up,
                       *s->config_path ? "configuration " : "default configuration", s->config_path);
@@ -145,7 +159,7 @@ static void text_member(const struct clp_status *s, const struct clp_member *m,
                         struct clp_strbuf *to)
 {
     char since[32];
-    clp_status_duration(seconds_since(s, m->since_ns), since, sizeof(since));
+    clp_status_duration(clp_status_seconds_since(s, m->since_ns), since, sizeof(since));
     clp_strbuf_printf(to, "%8d %-10s %8s ", m->pid, clp_member_state_name(m->state), since);
     add_clean(to, *m->runtime ? m->runtime : "?", 10);
     clp_strbuf_printf(to, " %8llu %10llu %10.1f  ", (unsigned long long)m->totals.windows,
@@ -265,7 +279,6 @@ static void json_retry(const struct clp_status *s, const struct clp_member *m,
 {
     if (m->state != CLP_MEMBER_REFUSED)
         return;
-    json_number(to, "failures", m->failures);
     if (m->retry_at_ns == UINT64_MAX)
         clp_strbuf_str(to, ",\"retry_in_seconds\":null");
     else
@@ -277,49 +290,33 @@ static void json_retry(const struct clp_status *s, const struct clp_member *m,
 static void json_member(const struct clp_status *s, const struct clp_member *m,
                         struct clp_strbuf *to)
 {
-    const struct clp_member_totals *t = &m->totals;
     clp_strbuf_printf(to, "{\"pid\":%d,\"uid\":%u", m->pid, m->uid);
     json_text(to, "state", clp_member_state_name(m->state));
     json_text(to, "reason", m->reason);
-    json_number(to, "since_seconds", seconds_since(s, m->since_ns));
     json_retry(s, m, to);
     json_text(to, "service", m->service);
     json_text(to, "runtime", m->runtime);
     json_text(to, "comm", m->comm);
     json_text(to, "command", m->command);
     json_identity(m, to);
-    json_number(to, "windows", t->windows);
-    json_number(to, "windows_empty", t->empty);
-    json_number(to, "profiles_lost", t->lost);
-    json_number(to, "next_seq", t->next_seq);
-    json_number(to, "samples", t->samples);
-    json_number(to, "bytes", t->bytes);
-    json_number(to, "audited_cpu_ns", (uint64_t)t->audited_cpu_ns);
-    json_number(to, "kernel_cpu_ns", t->kernel_cpu_ns);
+    clp_numbers_json(CLP_NUMBER_TARGET, &(struct clp_subject){.s = s, .m = m}, to);
     json_counters(m, to);
     clp_strbuf_char(to, '}');
 }
 
-static void json_lane(const struct clp_outbox_lane *l, struct clp_strbuf *to)
+static void json_lane(const struct clp_status *s, const struct clp_outbox_lane *l,
+                      struct clp_strbuf *to)
 {
     clp_strbuf_str(to, "{\"name\":");
     clp_strbuf_json(to, l->name, strlen(l->name));
     json_text(to, "where", l->where);
-    json_number(to, "delivered", l->delivered);
-    json_number(to, "waiting", l->waiting);
-    json_number(to, "waiting_bytes", l->waiting_bytes);
-    json_number(to, "retries", l->retried);
-    json_number(to, "refused", l->refused);
+    clp_numbers_json(CLP_NUMBER_UPLOAD, &(struct clp_subject){.s = s, .l = l}, to);
     clp_strbuf_str(to, ",\"dropped\":{");
     for (unsigned i = 0; i < CLP_DROPS; i++)
         clp_strbuf_printf(to, "%s\"%s\":%llu", i ? "," : "",
                           clp_delivery_drop_name((enum clp_delivery_drop)i),
                           (unsigned long long)l->dropped[i]);
     clp_strbuf_char(to, '}');
-    json_number(to, "folded", l->folded);
-    json_number(to, "spooled", l->spooled);
-    json_number(to, "crowded_out", l->crowded_out);
-    json_number(to, "lost", l->lost);
     json_text(to, "last_error", l->last_error);
     clp_strbuf_char(to, '}');
 }
@@ -328,14 +325,7 @@ void clp_status_json(const struct clp_status *s, struct clp_strbuf *to)
 {
     clp_strbuf_printf(to, "{\"version\":\"%s\",\"pid\":%d", CLP_VERSION, getpid());
     json_text(to, "configuration", s->config_path);
-    json_number(to, "uptime_seconds", seconds_since(s, s->started_ns));
-    json_number(to, "period_ns", s->period_ns);
-    json_number(to, "cpu_ns", s->cpu_ns);
-    json_number(to, "resident_bytes", s->resident_bytes);
-    json_number(to, "threads", s->threads);
-    json_number(to, "descriptors", s->descriptors);
-    clp_strbuf_printf(to, ",\"stamps_ahead_ns\":%lld", (long long)s->walltime->ahead_ns);
-    json_number(to, "processes_not_listed", s->roster->refused);
+    clp_numbers_json(CLP_NUMBER_AGENT, &(struct clp_subject){.s = s}, to);
     clp_strbuf_str(to, ",\"targets\":[");
     for (size_t i = 0; i < s->roster->count; i++) {
         clp_strbuf_str(to, i ? ",\n" : "\n");
@@ -344,29 +334,34 @@ void clp_status_json(const struct clp_status *s, struct clp_strbuf *to)
     clp_strbuf_str(to, "],\"uploads\":[");
     for (size_t i = 0; i < s->lane_count; i++) {
         clp_strbuf_str(to, i ? ",\n" : "\n");
-        json_lane(&s->lanes[i], to);
+        json_lane(s, &s->lanes[i], to);
     }
     clp_strbuf_str(to, "]}\n");
 }
 
 /* ---- audit --------------------------------------------------------------------------------- */
 
+static void audit_time(const char *name, double ours, double kernels, struct clp_strbuf *to)
+{
+    if (kernels > 0)
+        clp_strbuf_printf(to, "  %-8s profiles %.3f s, kernel %.3f s: %.2f %%\n", name, ours / 1e9,
+                          kernels / 1e9, 100 * ratio(ours, kernels));
+    else
+        clp_strbuf_printf(to, "  %-8s nothing to compare before the second window has ended\n",
+                          name);
+}
+
 static void audit_member(const struct clp_member *m, struct clp_strbuf *to)
 {
     const struct clp_member_totals *t = &m->totals;
-    double kernel = (double)t->kernel_cpu_ns;
     clp_strbuf_printf(to, "process %d (", m->pid);
     add_clean(to, *m->service ? m->service : m->comm, 0);
     clp_strbuf_str(to, ")\n");
-    if (kernel > 0)
-        clp_strbuf_printf(to, "  cpu      profiles %.3f s, kernel %.3f s: %.2f %%\n",
-                          t->audited_cpu_ns / 1e9, kernel / 1e9,
-                          100 * ratio(t->audited_cpu_ns, kernel));
-    else
-        clp_strbuf_str(to, "  cpu      nothing to compare before the second window has ended\n");
+    audit_time("cpu", t->audited_cpu_ns, (double)t->kernel_cpu_ns, to);
+    audit_time("wall", t->audited_wall_ns, t->kernel_wall_ns, to);
     clp_strbuf_printf(to, "  threads  library %llu, kernel %llu\n",
                       (unsigned long long)t->counters[CLP_CTR_THREADS],
-                      (unsigned long long)status_number(m->pid, "\nThreads:"));
+                      (unsigned long long)clp_kernel_threads(m->pid));
     clp_strbuf_printf(to, "  samples  library %llu, agent %llu\n",
                       (unsigned long long)t->counters[CLP_CTR_SAMPLES],
                       (unsigned long long)t->samples);

@@ -3,7 +3,9 @@
 #ifndef CLP_AGENT_STATUS_H
 #define CLP_AGENT_STATUS_H
 
+#include "agent/limits.h"
 #include "agent/outbox.h"
+#include "agent/port.h"
 #include "agent/roster.h"
 #include "agent/walltime.h"
 #include "base/strbuf.h"
@@ -14,6 +16,8 @@ struct clp_status {
     uint64_t period_ns;
     const struct clp_roster *roster;
     const struct clp_walltime *walltime;
+    struct clp_port_counts port;
+    const struct clp_limits *limits; /* the agent's own; NULL: none */
     const struct clp_outbox_lane *lanes;
     size_t lane_count;
     /* The agent itself. */
@@ -29,8 +33,11 @@ void clp_status_json(const struct clp_status *s, struct clp_strbuf *to);
 /* Our totals of each target beside the kernel's. */
 void clp_status_audit(const struct clp_status *s, struct clp_strbuf *to);
 
+uint64_t clp_status_seconds_since(const struct clp_status *s, uint64_t then_ns);
 /* The CPU clock of a process, all its threads, as the kernel keeps it; 0 when it is gone. */
 uint64_t clp_kernel_cpu_ns(int32_t pid);
+/* Its threads now; 0 when it is gone. */
+uint64_t clp_kernel_threads(int32_t pid);
 /* "3d04h", "3h02m", "2m05s". */
 void clp_status_duration(uint64_t seconds, char *buf, size_t cap);
 

@@ -1,5 +1,5 @@
-/* The socket over which a running agent tells what it does: one line in ("text", "json", "audit"),
- * the answer out, end.
+/* The socket over which a running agent tells what it does: one line in ("text", "json", "audit",
+ * "pid N"), the answer out, end.
  *
  * It lies in the state directory, for the agent's user and group; a second agent with the same
  * state directory finds it in use and does not start.  Nothing here blocks: the owner polls the

@@ -1,5 +1,6 @@
 #include "agent/target.h"
 
+#include "agent/status.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -13,8 +14,9 @@
  * every two. */
 #define FIRST_MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
 #define LAST_MARK_POLL_NS (64 * CLP_NSEC_PER_MSEC)
-/* A ring that fills slowly is emptied seldom. What 64 busy threads write in the longest pause still
- * fits; and a ring that was full makes samples coarser, not fewer nanoseconds. */
+/* A ring that fills slowly is emptied seldom. What all CPUs of the machine let a target write in
+ * the longest pause still fits; and a ring that was full makes samples coarser, not fewer
+ * nanoseconds. */
 #define LONGEST_DRAIN_NS (4 * CLP_SESSION_DRAIN_NS)
 #define BUSY_SHARE 8   /* of the ring: from then on it is emptied as often as can be */
 #define QUIET_SHARE 32 /* less than that: half as often as before */
@@ -38,6 +40,8 @@ struct clp_target {
     uint64_t drain_ns;      /* how often the ring is emptied now */
     uint64_t due_ns;        /* the next step without an event */
     uint64_t last_words_ns; /* the library's own last MARK: nothing comes after it */
+
+    struct clp_window held; /* config.names_later; its profile is NULL when there is none */
 };
 
 /* ---- the window ---------------------------------------------------------------------------- */
@@ -68,6 +72,18 @@ static int32_t pid_of(const struct clp_target *t)
     return clp_target_process(t)->pid;
 }
 
+/* The window that waited for the names of its requests. */
+static void give_held(struct clp_target *t)
+{
+    struct clp_window w = t->held;
+    t->held = (struct clp_window){0};
+    if (!w.profile)
+        return;
+    clp_build_name(t->build, w.profile);
+    t->config.window(t->config.context, t, &w);
+    clp_profile_free(w.profile);
+}
+
 static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool last)
 {
     struct clp_window w = {.start_unix_ns = t->start_unix_ns,
@@ -76,13 +92,15 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
                            .samples = clp_target_samples(t),
                            .types = t->types,
                            .marked = marked,
-                           .last = last};
+                           .last = last,
+                           .kernel_cpu_ns = clp_kernel_cpu_ns(pid_of(t))};
     struct clp_build_window b = {.start_unix_ns = w.start_unix_ns, .duration_ns = w.duration_ns};
     for (unsigned c = 0; c < CLP_CTR_COUNT; c++)
         b.counters[c] = marked ? clp_session_marked(t->session, (enum clp_counter)c)
                                : clp_session_counter(t->session, (enum clp_counter)c);
     begin_next(t, end_ns, w.duration_ns);
     t->mark_until_ns = 0;
+    give_held(t);
     if (clp_build_finish(t->build, &b, &w.profile) < 0) {
         clp_log_error("process %d: a window was lost: out of memory", pid_of(t));
         return;
@@ -90,8 +108,10 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
     t->types = t->config.types;
     if (!marked)
         (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
-    t->config.window(t->config.context, t, &w);
-    clp_profile_free(w.profile);
+    w.requests = clp_build_requests(t->build, &w.request_count);
+    t->held = w;
+    if (last || !t->config.names_later || clp_build_open_roots(t->build) == 0)
+        give_held(t);
 }
 
 /* The target's time is believed inside the window only. */
@@ -135,6 +155,7 @@ static int make_builder(struct clp_target *t)
         .spans = t->config.spans,
         .types = t->config.types,
         .leave_out_idle = t->config.leave_out_idle,
+        .names_later = true, /* see give_window */
     };
     t->types = t->config.types;
     return clp_build_new(&c, &t->build);
@@ -269,6 +290,7 @@ struct clp_target *clp_target_free(struct clp_target *t)
 {
     if (!t)
         return NULL;
+    clp_profile_free(t->held.profile);
     clp_build_free(t->build); /* uses the session's root */
     clp_session_free(t->session);
     clp_epe_free(t->events); /* uses the process's directory */
@@ -312,6 +334,7 @@ static void give_last_window(struct clp_target *t, uint64_t now_ns)
 {
     if (t->ended || t->start_ns == 0 || !t->build)
         return;
+    give_held(t);
     t->ended = true;
     uint64_t end_ns = t->last_words_ns ? t->last_words_ns : now_ns;
     give_window(t, CLP_MAX(end_ns, t->start_ns), t->last_words_ns != 0, true);
@@ -327,9 +350,10 @@ static enum clp_session_state drain(struct clp_target *t)
 {
     enum clp_session_state state = clp_session_drain(t->session);
     uint64_t bytes = clp_session_drained_bytes(t->session);
-    if (bytes >= CLP_SESSION_RING_BYTES / BUSY_SHARE)
+    uint64_t ring = clp_session_ring_bytes(t->session);
+    if (bytes >= ring / BUSY_SHARE)
         t->drain_ns = CLP_SESSION_DRAIN_NS;
-    else if (bytes <= CLP_SESSION_RING_BYTES / QUIET_SHARE)
+    else if (bytes <= ring / QUIET_SHARE)
         t->drain_ns = CLP_MIN(2 * t->drain_ns, LONGEST_DRAIN_NS);
     return state;
 }
@@ -360,6 +384,8 @@ enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
         state = drain(t);
     if (state == CLP_SESSION_LIVE && t->mark_until_ns && now_ns >= t->mark_until_ns)
         give_window(t, now_ns, false, false);
+    if (t->held.profile && clp_build_open_roots(t->build) == 0)
+        give_held(t);
     if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
         give_last_window(t, now_ns);
     return state;
@@ -374,6 +400,7 @@ void clp_target_end(struct clp_target *t, uint64_t now_ns, bool detach)
     clp_session_bye(t->session, detach);
     if (live && clp_target_samples(t) > 0)
         give_last_window(t, now_ns);
+    give_held(t);
 }
 
 void clp_target_cut(struct clp_target *t, uint64_t now_ns)

@@ -6,8 +6,10 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Each byte of a message becomes at most 6 in JSON; time and level take less than 128. */
@@ -16,14 +18,26 @@
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 
 static enum clp_log_level max_level = CLP_LOG_INFO;
-static bool as_json;
+static bool as_json, to_journal;
 static int log_fd = STDERR_FILENO;
+
+/* JOURNAL_STREAM is "device:inode" of the journal's end; a descriptor that was redirected since is
+ * another one. */
+static bool is_journal(int fd)
+{
+    struct stat st;
+    unsigned long long device, inode;
+    const char *stream = getenv("JOURNAL_STREAM");
+    return stream && sscanf(stream, "%llu:%llu", &device, &inode) == 2 && fstat(fd, &st) == 0 &&
+           st.st_dev == device && st.st_ino == inode;
+}
 
 void clp_log_setup(enum clp_log_level level, bool json, int fd)
 {
     max_level = level;
     as_json = json;
     log_fd = fd;
+    to_journal = is_journal(fd);
 }
 
 int clp_log_parse_level(const char *name, enum clp_log_level *ret)
@@ -77,15 +91,19 @@ static void add_printable(struct clp_strbuf *b, const char *s, size_t len)
 
 static void compose(struct clp_strbuf *b, enum clp_log_level level, const char *message, size_t len)
 {
+    static const char priorities[] = {'3', '4', '6', '7'}; /* syslog(3) */
     char when[CLP_CLOCK_UTC_BYTES];
     (void)clp_clock_utc(clp_clock_realtime_ns(), when);
+    if (to_journal)
+        clp_strbuf_printf(b, "<%c>", priorities[level]);
     if (as_json) {
         clp_strbuf_printf(b, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":", when,
                           level_names[level]);
         clp_strbuf_json(b, message, len);
         clp_strbuf_str(b, "}\n");
     } else {
-        clp_strbuf_printf(b, "%s %s ", when, level_names[level]);
+        if (!to_journal)
+            clp_strbuf_printf(b, "%s %s ", when, level_names[level]);
         add_printable(b, message, len);
         clp_strbuf_char(b, '\n');
     }

@@ -3,6 +3,9 @@
  *     text   2026-11-29T20:19:07.123Z warning cannot read /proc/17/maps: Permission denied
  *     json   {"time":"2026-11-29T20:19:07.123Z","level":"warning","message":"..."}
  *
+ * Where the descriptor is the systemd journal's (JOURNAL_STREAM), which has its own time and
+ * levels, a line begins with its level as sd-daemon(3) writes it, "<4>", and text leaves out both.
+ *
  * Each place in the code may write CLP_LOG_BURST lines in CLP_LOG_WINDOW_NS; the rest are counted
  * and told with the first line of the next window. Library code (everything below agent/) logs only
  * at debug level: errors are returned, and the one who decides says so. Thread-safe; not

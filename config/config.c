@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static const struct clp_config_key keys[] = {
 #define CLP_KEY(section_, key_, kind_, initial_, low_, high_, text_)                               \
@@ -334,6 +335,77 @@ int clp_config_read_environment(struct clp_config *c, char *const *environment,
     return upload ? clp_config_read_uploads(c, "CLRPULSE_UPLOAD", upload, strlen(upload), e) : 0;
 }
 
+#define VARIABLE_BYTES 80
+#define PREFIX "CLRPULSE_"
+
+/* Those that are no settings: see the manual, ENVIRONMENT. */
+static const char *const other_variables[] = {"CLRPULSE_UPLOAD", "CLRPULSE_LIBRARY",
+                                              "CLRPULSE_ATTACH", "CLRPULSE_DISABLE"};
+
+struct variables {
+    char name[CLP_ARRAY_LEN(keys) + CLP_ARRAY_LEN(other_variables)][VARIABLE_BYTES];
+};
+
+static void list_variables(struct variables *v)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(keys); i++)
+        variable_name(&keys[i], v->name[n++], VARIABLE_BYTES);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(other_variables); i++)
+        snprintf(v->name[n++], VARIABLE_BYTES, "%s", other_variables[i]);
+}
+
+/* Without the prefix, which all share: else everything is near. */
+static const char *variable_at(const void *context, size_t i)
+{
+    return ((const struct variables *)context)->name[i] + strlen(PREFIX);
+}
+
+/* The variables of a service's address that Kubernetes puts into every container. */
+static bool is_service_link(const char *rest)
+{
+    static const char *const starts[] = {"SERVICE_PORT_", "PORT_"};
+    static const char *const wholes[] = {"SERVICE_HOST", "SERVICE_PORT", "PORT"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(starts); i++)
+        if (strncmp(rest, starts[i], strlen(starts[i])) == 0)
+            return true;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(wholes); i++)
+        if (strcmp(rest, wholes[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_known_variable(const struct variables *v, const char *rest)
+{
+    for (size_t i = 0; i < CLP_ARRAY_LEN(v->name); i++)
+        if (strcmp(variable_at(v, i), rest) == 0)
+            return true;
+    return false;
+}
+
+void clp_config_doubt_environment(char *const *environment,
+                                  void (*say)(void *context, const char *sentence), void *context)
+{
+    struct variables known;
+    struct clp_config_error e;
+    list_variables(&known);
+    for (; *environment; environment++) {
+        char rest[VARIABLE_BYTES];
+        size_t len = strcspn(*environment, "=");
+        if (strncmp(*environment, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        snprintf(rest, sizeof(rest), "%.*s", (int)CLP_MIN(len - strlen(PREFIX), sizeof(rest) - 1),
+                 *environment + strlen(PREFIX));
+        if (is_known_variable(&known, rest) || is_service_link(rest))
+            continue;
+        const char *near = clp_value_nearest(rest, CLP_ARRAY_LEN(known.name), variable_at, &known);
+        (void)refuse(&e, PREFIX "%s in the environment is no setting and does nothing; %s%s%s",
+                     rest, near ? "did you mean " PREFIX : "", near ? near : "",
+                     near ? "?" : "`clrpulse agent --help` lists the settings");
+        say(context, e.text);
+    }
+}
+
 /* ---- command line -------------------------------------------------------------------------- */
 
 #define FULL_NAME_BYTES 80
@@ -396,6 +468,11 @@ int clp_config_check(const struct clp_config *c, struct clp_config_error *e)
     if (*c->targets_diagnostic_port && c->targets_diagnostic_port[0] != '/')
         return refuse(e, "targets.diagnostic_port must be an absolute path, not '%.100s'",
                       c->targets_diagnostic_port);
+    if (*c->health_listen && clp_value_listen(c->health_listen, &(struct sockaddr_storage){0}) < 0)
+        return refuse(e,
+                      "health.listen is a port or a numeric address and a port, such as 9464 or "
+                      "0.0.0.0:9464, not '%.60s'",
+                      c->health_listen);
     if (c->targets_include.count == 0)
         return refuse(e,
                       "targets.include is empty, so nothing would be profiled; write [\"*\"] for "

@@ -78,10 +78,13 @@ int clp_config_read_file(struct clp_config *c, const char *path,
 int clp_config_read_text(struct clp_config *c, const char *name, const char *text, size_t len,
                          struct clp_config_error *ret_error) CLP_MUST_USE;
 /* CLRPULSE_SECTION_KEY of `environment` (as environ), CLRPULSE_UPLOAD as YAML. Other variables that
- * begin with CLRPULSE_ are not ours to judge: Kubernetes makes such for a service called clrpulse.
- */
+ * begin with CLRPULSE_ are no error: clp_config_doubt_environment tells of them. */
 int clp_config_read_environment(struct clp_config *c, char *const *environment,
                                 struct clp_config_error *ret_error) CLP_MUST_USE;
+/* Says a sentence for each variable that begins with CLRPULSE_ and that nothing reads: most likely
+ * a name that was mistyped. Not for those that Kubernetes makes for a service called clrpulse. */
+void clp_config_doubt_environment(char *const *environment,
+                                  void (*say)(void *context, const char *sentence), void *context);
 /* "section.key=value", as on the command line. 0, -EINVAL, -ENOMEM. */
 int clp_config_assign(struct clp_config *c, const char *assignment,
                       struct clp_config_error *ret_error) CLP_MUST_USE;

@@ -1,10 +1,12 @@
 #include "config/value.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 static const struct {
     const char *name;
@@ -90,6 +92,49 @@ int clp_value_size(const char *text, uint64_t *ret_bytes)
             return 0;
         }
     return -EINVAL;
+}
+
+static int listen_port(const char *text, uint16_t *ret_port)
+{
+    size_t digits = strspn(text, "0123456789");
+    unsigned long port = digits > 0 && digits < 6 ? strtoul(text, NULL, 10) : UINT16_MAX + 1ul;
+    if (text[digits] || port > UINT16_MAX)
+        return -EINVAL;
+    *ret_port = htons((uint16_t)port);
+    return 0;
+}
+
+static int listen_address(const char *text, size_t len, uint16_t port, struct sockaddr_storage *ret)
+{
+    char address[INET6_ADDRSTRLEN];
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = port};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = port};
+    bool bracketed = len >= 2 && text[0] == '[' && text[len - 1] == ']';
+    snprintf(address, sizeof(address), "%.*s", (int)(bracketed ? len - 2 : len), text + bracketed);
+    if (!bracketed && strcmp(address, "localhost") == 0)
+        snprintf(address, sizeof(address), "127.0.0.1");
+    *ret = (struct sockaddr_storage){0};
+    if (bracketed ? inet_pton(AF_INET6, address, &v6.sin6_addr) != 1
+                  : inet_pton(AF_INET, address, &v4.sin_addr) != 1)
+        return -EINVAL;
+    if (bracketed)
+        memcpy(ret, &v6, sizeof(v6));
+    else
+        memcpy(ret, &v4, sizeof(v4));
+    return 0;
+}
+
+int clp_value_listen(const char *text, struct sockaddr_storage *ret)
+{
+    uint16_t port;
+    const char *colon = strrchr(text, ':');
+    int r = listen_port(colon ? colon + 1 : text, &port);
+    if (r < 0)
+        return r;
+    if (!colon)
+        return listen_address("127.0.0.1", 9, port, ret);
+    size_t len = (size_t)(colon - text);
+    return len < INET6_ADDRSTRLEN ? listen_address(text, len, port, ret) : -EINVAL;
 }
 
 void clp_value_duration_text(uint64_t ns, char *buf, size_t cap)

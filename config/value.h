@@ -17,6 +17,11 @@ int clp_value_percent(const char *text, uint32_t *ret_ppm) CLP_MUST_USE;
  * except for 0. 0, -EINVAL, -ERANGE. */
 int clp_value_size(const char *text, uint64_t *ret_bytes) CLP_MUST_USE;
 
+/* Where to listen: "9464" (loopback), "ADDRESS:9464", "[v6 ADDRESS]:9464"; addresses are numbers or
+ * "localhost". Port 0: any that is free. 0 or -EINVAL. */
+struct sockaddr_storage;
+int clp_value_listen(const char *text, struct sockaddr_storage *ret) CLP_MUST_USE;
+
 enum clp_profile_type {
 #define CLP_PROFILE_TYPE(id, name, text) CLP_TYPE_##id,
 #include "config/types.def"

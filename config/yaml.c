@@ -387,13 +387,78 @@ static int parse_failed(const yaml_parser_t *p, const char *name, struct clp_con
     return -EINVAL;
 }
 
+/* A file of settings is four levels deep. libyaml takes time that grows with the square of the
+ * depth, so what is deeper is refused before it is read as a whole; so is a second document, which
+ * would be silently without effect. */
+#define DEPTH_MAX 16
+
+struct shape {
+    unsigned depth, documents;
+};
+
+static int refuse_line(const yaml_event_t *event, const char *name, const char *what,
+                       struct clp_config_error *e)
+{
+    snprintf(e->text, sizeof(e->text), "%.200s:%zu: %s", name, event->start_mark.line + 1, what);
+    return -EINVAL;
+}
+
+static int take_event(struct shape *s, const yaml_event_t *event, const char *name,
+                      struct clp_config_error *e)
+{
+    switch (event->type) {
+    case YAML_DOCUMENT_START_EVENT:
+        if (s->documents++ == 0)
+            return 0;
+        return refuse_line(event, name,
+                           "a second document begins; a configuration is one document, without "
+                           "--- between its parts",
+                           e);
+    case YAML_SEQUENCE_START_EVENT:
+    case YAML_MAPPING_START_EVENT:
+        if (s->depth++ < DEPTH_MAX)
+            return 0;
+        return refuse_line(event, name, "nested too deeply for a configuration", e);
+    case YAML_SEQUENCE_END_EVENT:
+    case YAML_MAPPING_END_EVENT:
+        s->depth--;
+        return 0;
+    default:
+        return 0;
+    }
+}
+
+static int check_shape(const char *name, const char *text, size_t len, struct clp_config_error *e)
+{
+    yaml_parser_t parser;
+    struct shape s = {0};
+    int r = 0;
+    if (!yaml_parser_initialize(&parser))
+        return -ENOMEM;
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);
+    for (bool end = false; r == 0 && !end;) {
+        yaml_event_t event;
+        if (!yaml_parser_parse(&parser, &event)) {
+            r = parse_failed(&parser, name, e);
+            break;
+        }
+        r = take_event(&s, &event, name, e);
+        end = event.type == YAML_STREAM_END_EVENT;
+        yaml_event_delete(&event);
+    }
+    yaml_parser_delete(&parser);
+    return r;
+}
+
 static int read_document(struct clp_config *c, const char *name, const char *text, size_t len,
                          int (*read)(const struct walk *w, const yaml_node_t *root),
                          struct clp_config_error *e)
 {
     yaml_parser_t parser;
     yaml_document_t doc;
-    int r;
+    int r = check_shape(name, text, len, e);
+    if (r < 0)
+        return r;
     if (!yaml_parser_initialize(&parser))
         return -ENOMEM;
     yaml_parser_set_input_string(&parser, (const unsigned char *)text, len);

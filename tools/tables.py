@@ -101,3 +101,28 @@ def upload_keys(source):
 def types(source):
     """(name, text) of what can be recorded."""
     return [(row[1], row[2]) for row in rows(source, "config/types.def", "CLP_PROFILE_TYPE")]
+
+
+def check_sentences(source):
+    """(level, sentence) of what `clrpulse check` says in words of its own, values as N and ..."""
+    found = []
+    for macro in ("CLP_MACHINE_CHECK", "CLP_PROCESS_CHECK"):
+        for row in rows(source, "agent/checks.def", macro):
+            if row[3] != "%s":
+                sentence = re.sub(r"%(?:ll|l|z)?[dux]", "N", row[3]).replace("%s", "...")
+                found.append((row[1].lower(), sentence.replace("%%", "%")))
+    return found
+
+
+def metrics(source):
+    """(scope, metric, meaning) of everything that the agent and the library count; `status --explain` says the same."""
+    found = [("AGENT", "clrpulse_build_info", "1, with the version as a label"),
+             ("AGENT", "clrpulse_targets", "processes by what the agent does with them")]
+    prefixes = {"AGENT": "clrpulse_", "TARGET": "clrpulse_target_", "UPLOAD": "clrpulse_upload_"}
+    for scope, key, kind, _, text in rows(source, "agent/numbers.def", "CLP_NUMBER"):
+        name = prefixes[scope] + (key[:-3] + "_seconds" if key.endswith("_ns") else key)
+        found.append((scope, name + ("_total" if kind == "SUM" else ""), text))
+    found.append(("UPLOAD", "clrpulse_upload_dropped_total", "profiles that were given up, by reason"))
+    for row in rows(source, "wire/counters.def", "CLP_COUNTER"):
+        found.append(("LIBRARY", "clrpulse_library_" + row[1].removeprefix("library_"), row[3]))
+    return found

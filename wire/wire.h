@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 4u
+#define CLP_WIRE_VERSION 5u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -260,9 +260,9 @@ static_assert(sizeof(struct clp_rec_endpoint) == 16, "drawn in docs/wire.md");
 
 struct clp_rec_root {
     struct clp_rec rec;
-    uint64_t local_root_span_id; /* not 0 */
+    uint64_t local_root_span_id; /* 0: none that needs its name, only the count */
     uint32_t endpoint;           /* defined before */
-    uint32_t reserved;
+    uint32_t ended;              /* local roots of that name since they were last counted */
 };
 static_assert(sizeof(struct clp_rec_root) == 24, "drawn in docs/wire.md");
 
@@ -370,10 +370,12 @@ struct clp_msg_hello {
     uint32_t pid; /* in the target's namespace */
     uint8_t library_nonce[CLP_NONCE_BYTES];
     uint16_t runtime_major, runtime_minor, runtime_patch, reserved;
-    uint64_t flags; /* 0 */
+    uint64_t flags; /* enum below */
     char library_version[32];
 };
 static_assert(sizeof(struct clp_msg_hello) == 88, "drawn in docs/wire.md");
+/* System calls that a seccomp filter of the target refuses, as far as it costs something. */
+enum { CLP_HELLO_NO_TIMERS = 1, CLP_HELLO_NO_VM_READV = 2 };
 
 struct clp_settings {
     uint32_t sample_kinds;    /* bit (1 << enum clp_sample_kind) */

@@ -50,6 +50,12 @@ static int reread(void *context, struct clp_config *ret, struct clp_config_error
     return r;
 }
 
+static void warn(void *context, const char *sentence)
+{
+    (void)context;
+    clp_log_warning("%s", sentence);
+}
+
 static int run(struct clp_config *c, const char *path, const struct clp_cli *cli)
 {
     struct clp_fault fault = {0};
@@ -65,6 +71,7 @@ static int run(struct clp_config *c, const char *path, const struct clp_cli *cli
         .detach_on_exit = cli->detach_on_exit,
     };
     clp_log_setup(c->log_level, c->log_format == CLP_CONFIG_LOG_JSON, STDERR_FILENO);
+    clp_config_doubt_environment(environ, warn, NULL);
     if (stop_fd < 0 || reload_fd < 0 || clp_uploader_setup() < 0) {
         (void)clp_fault_set(&fault, -ENOMEM, "cannot set up signals and transfers");
         return clp_exit_fault(&fault);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 struct findings {
     const struct clp_config *config;
@@ -86,9 +87,16 @@ static int check_uploads(struct findings *f)
     return CLP_MIN(failed, 0);
 }
 
+static void doubt(void *context, const char *sentence)
+{
+    (void)context;
+    printf("%-8s %s\n", "warning", sentence);
+}
+
 static int check_all(struct findings *f, const struct clp_cli *cli, struct clp_fault *fault)
 {
     struct clp_check_machine m;
+    clp_config_doubt_environment(environ, doubt, NULL);
     clp_check_look_machine(f->config, &m);
     clp_check_machine(&m, tell, f);
     if (cli->check_pid)

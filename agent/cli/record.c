@@ -1,6 +1,7 @@
 /* clrpulse record: one profile of one process. */
 #include "agent/cli/cli.h"
 
+#include "agent/check.h"
 #include "agent/cli/record_eventpipe.h"
 #include "agent/cli/recording.h"
 #include "agent/engine.h"
@@ -64,6 +65,9 @@ static int record(struct clp_recording *r, const char *engine, struct clp_fault 
     int error = clp_find_process(r->pid, r->stop_fd, &d, f);
     if (error < 0)
         return error;
+    char waits[CLP_FAULT_BYTES];
+    if (clp_check_waits(&d, waits, sizeof(waits)))
+        fprintf(stderr, "clrpulse: %s\n", waits);
     if (!engine)
         error = record_either(r, &d, f);
     else if (strcmp(engine, "eventpipe") == 0)

@@ -81,7 +81,11 @@ void clp_recording_write(struct clp_recording *r, const struct clp_dotnet *proce
 /* What nobody would look for in the profile's comments. */
 static void say_timers(const struct clp_session *s)
 {
-    if (clp_session_counter(s, CLP_CTR_DROP_TIMER_QUOTA))
+    char limits[CLP_FAULT_BYTES];
+    clp_session_limits(s, limits, sizeof(limits));
+    if (*limits)
+        fprintf(stderr, "clrpulse: process %d: %s\n", clp_session_process(s)->pid, limits);
+    else if (clp_session_counter(s, CLP_CTR_DROP_TIMER_QUOTA))
         fprintf(stderr,
                 "clrpulse: threads were left without a timer, because the signal quota of the "
                 "process's user is used up; raise RLIMIT_SIGPENDING (ulimit -i) to get stacks in "

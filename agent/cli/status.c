@@ -1,6 +1,7 @@
 /* clrpulse status: asks the running agent. */
 #include "agent/cli/cli.h"
 
+#include "agent/numbers.h"
 #include "agent/status_socket.h"
 #include "base/cleanup.h"
 
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static int explain(int r, const char *dir, struct clp_fault *f)
+static int explain_fault(int r, const char *dir, struct clp_fault *f)
 {
     switch (r) {
     case -ENOENT:
@@ -42,16 +43,27 @@ int clp_ask_agent(const char *config_path, const char *question, char **ret, str
     } else {
         r = clp_status_ask(config.state_dir, question, ret);
         if (r < 0)
-            r = explain(r, config.state_dir, f);
+            r = explain_fault(r, config.state_dir, f);
     }
     clp_config_done(&config);
     return r;
+}
+
+static int explain(void)
+{
+    CLP_CLEANUP(clp_strbuf_done) struct clp_strbuf text;
+    clp_strbuf_init(&text, 1 << 20);
+    clp_numbers_explain(&text);
+    fputs(clp_strbuf_text(&text), stdout);
+    return clp_strbuf_error(&text) < 0 ? CLP_EXIT_FAILED : CLP_EXIT_DONE;
 }
 
 int clp_command_status(const struct clp_cli *cli)
 {
     struct clp_fault f = {0};
     CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
+    if (cli->status_explain)
+        return explain();
     int r = clp_ask_agent(cli->status_config, cli->status_json ? "json" : "text", &text, &f);
     if (r < 0)
         return f.error == -EINVAL ? (clp_exit_fault(&f), CLP_EXIT_USE) : clp_exit_fault(&f);

@@ -180,6 +180,11 @@ static void explain_denied(const struct clp_dotnet *d, const char *who, char *bu
                  "%s belongs to uid %u, and this root lacks the rights to look into it; "
                  "give clrpulse CAP_SYS_PTRACE and CAP_DAC_OVERRIDE",
                  who, d->uid);
+    else if (me == d->uid && getegid() != d->gid)
+        snprintf(buf, cap,
+                 "%s runs as this user with group %u, and this is group %u: the kernel shows its "
+                 "files in /proc to the same user and group alone; run clrpulse as %u:%u or root",
+                 who, d->gid, getegid(), d->uid, d->gid);
     else if (me == d->uid)
         snprintf(buf, cap,
                  "%s runs as this user but has closed its files in /proc (not dumpable); "
@@ -214,7 +219,7 @@ static void explain_no_port(const struct clp_dotnet *d, const char *who, char *b
         snprintf(buf, cap,
                  "%s is a .NET process without a diagnostics port in %s: try again if it has only "
                  "just started, else start it without DOTNET_EnableDiagnostics=0 and "
-                 "DOTNET_EnableDiagnostics_IPC=0, and with a TMPDIR that exists",
+                 "DOTNET_EnableDiagnostics_IPC=0, and with a TMPDIR that it may write",
                  who, d->temp_path);
 }
 

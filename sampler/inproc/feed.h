@@ -57,16 +57,24 @@ void clp_feed_close(struct clp_feed *f);
 
 /* false: there was no room; the value waits, and the ring has not got the stack. */
 bool clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
-/* A local root has ended, with the number of its endpoint. */
-void clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint);
+/* A local root has ended, with the number of its endpoint; or, with 0 for it, `ended` more of that
+ * endpoint. False when the ring is full. */
+bool clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint,
+                   uint32_t ended);
 /* Time without a stack of its own: `special` 0 = the stack of the thread's last sample. */
 void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
                    uint64_t cpu_ns, uint64_t time_ns);
 
 /* Waiting time without a stack of its own. `special` 0: the stack of the thread's last sample of
  * kind WALL, or, with the flag CLP_SAMPLE_CPU_WAIT, of kind CPU. */
-void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
-                   uint16_t flags, uint64_t wait_ns, uint64_t time_ns);
+struct clp_feed_waiting {
+    enum clp_special special;
+    uint16_t flags;
+    uint64_t wait_ns, time_ns;
+    const struct clp_span *span; /* with CLP_SAMPLE_CPU_WAIT: where the thread was; NULL: in none */
+};
+void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t,
+                   const struct clp_feed_waiting *w);
 
 /* Writes what waits for room, then the mark with the counters as they are. true when both are in
  * the ring; false: try later. */

@@ -1,6 +1,7 @@
 #include "sampler/inproc/links.h"
 
 #include "base/core/text.h"
+#include "sampler/inproc/probe.h"
 #include "wire/memory.h"
 #include "wire/message.h"
 
@@ -65,6 +66,12 @@ static void send_refusal(int sock, uint16_t flags, const char *reason)
     (void)send_message(sock, &m, sizeof(m)); /* best effort: the link ends either way */
 }
 
+static uint64_t refused_calls(void)
+{
+    return (clp_probe_result(CLP_PROBE_TIMER) < 0 ? CLP_HELLO_NO_TIMERS : 0) |
+           (clp_probe_result(CLP_PROBE_VM_READV) < 0 ? CLP_HELLO_NO_VM_READV : 0);
+}
+
 static int send_hello(const struct clp_link *l)
 {
     struct clp_msg_hello m = {
@@ -75,6 +82,7 @@ static int send_hello(const struct clp_link *l)
         .runtime_major = self.major,
         .runtime_minor = self.minor,
         .runtime_patch = self.patch,
+        .flags = refused_calls(),
         .library_version = CLP_VERSION,
     };
     memcpy(m.library_nonce, l->attach.library_nonce, CLP_NONCE_BYTES);

@@ -15,7 +15,7 @@
 #include "sampler/unwind/x86.h"
 
 #define WINDOW_BYTES 256u
-#define INSTRUCTIONS_MAX 1500u /* followed for one answer; kept by address afterwards */
+#define INSTRUCTIONS_MAX 300u /* followed for one answer; kept by address afterwards */
 #define BRANCHES_MAX 48u
 #define SEEN_MAX 256u              /* jump targets that need not be followed again */
 #define SCAN_BYTES_MAX (16u << 10) /* from rsp to the top of the stack */
@@ -202,7 +202,8 @@ const struct clp_walk_cached_forward *clp_walker_forward_answers(struct clp_walk
 {
     uint64_t rip = w->regs.r[CLP_REG_RIP];
     size_t slots = CLP_ARRAY_LEN(w->state->forwards);
-    struct clp_walk_cached_forward *f = &w->state->forwards[(rip ^ (rip >> 7)) % slots];
+    struct clp_walk_cached_forward *f =
+        &w->state->forwards[(rip * 0x9e3779b97f4a7c15ull >> 40) % slots];
     if (f->address != rip || f->id != w->code.id) {
         struct search s = {.w = w, .found = f};
         *f = (struct clp_walk_cached_forward){.address = rip, .id = w->code.id};
@@ -232,13 +233,25 @@ static const struct clp_rule *the_only_answer(struct clp_walker *w)
     return f->overflow ? NULL : rule;
 }
 
+/* A pointer to a function, as a thread is given one to start with, may stand behind a call as well:
+ * the one that ends the function before and never returns. */
+static bool is_function_start(struct clp_walker *w, uint64_t value)
+{
+    struct clp_code code = {0};
+    uint64_t start, end;
+    w->source->find(w->source->user, value, w->in->time_ns, &code);
+    return code.kind == CLP_CODE_NATIVE && code.native &&
+           clp_native_function(code.native, value - code.start, &start, &end) == 0 &&
+           start == value - code.start;
+}
+
 static bool may_be_return(struct clp_walker *w, uint64_t value)
 {
     if (value != 0 && value == w->state->hijack_stub)
         return true;
     if (w->source->was_code && !w->source->was_code(w->source->user, value))
         return false;
-    return clp_walker_is_return(w, value);
+    return clp_walker_is_return(w, value) && !is_function_start(w, value);
 }
 
 /* How many return addresses the rest of the stack holds (2: at least), and where the first is. */

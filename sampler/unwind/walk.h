@@ -52,7 +52,7 @@ struct clp_walk_result {
 };
 
 /* What walks remember of each other. One per process that is walked, zeroed before the first use,
- * used by one thread; about 70 KB, so not for the stack of a small thread.  The caches hold facts
+ * used by one thread; about 100 KB, so not for the stack of a small thread.  The caches hold facts
  * about bytes that do not change as long as body and image ids are not reused and native tables are
  * not freed. */
 #define CLP_WALK_CACHE_SLOTS 1024u /* a power of two */
@@ -100,7 +100,7 @@ struct clp_walk_state {
     struct clp_walk_cached_call calls[CLP_WALK_CACHE_SLOTS / 4];
     struct clp_walk_cached_call filters[CLP_WALK_CACHE_SLOTS / 16];
     struct clp_walk_cached_frame frames[CLP_WALK_CACHE_SLOTS / 8];
-    struct clp_walk_cached_forward forwards[CLP_WALK_CACHE_SLOTS / 8];
+    struct clp_walk_cached_forward forwards[CLP_WALK_CACHE_SLOTS / 2];
 };
 
 /* Walks and fills frames[0..cap), leaf first. Adjacent OSR/Tier-0 frames of one method are one. */

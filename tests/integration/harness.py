@@ -73,11 +73,17 @@ def wait_for(condition, seconds, what):
 class Target:
     """A running test program."""
 
-    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None):
+    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None, kind="",
+                 name="ClpTarget", prefix=(), program=None):
+        """`kind`: a publish of tools/publish-targets beside the plain one: "web", "single"...
+        `prefix` starts the program somewhere else (unshare...), which then finds it as `program`."""
         self.directory = tempfile.mkdtemp(prefix="clp-target-")
         test.addCleanup(self.close)
-        program = os.path.join(environment("CLP_TARGETS"), tfm or framework(), "ClpTarget")
-        command = [program, mode, *map(str, options)]
+        publish = (kind + "-" if kind else "") + (tfm or framework())
+        program = program or os.path.join(environment("CLP_TARGETS"), publish, name)
+        if not prefix and not os.path.exists(program):
+            raise RuntimeError(f"{program} is missing: run tools/publish-targets {publish}")
+        command = [*prefix, program, mode, *map(str, options)]
         if duration:
             command += ["--duration", str(duration)]
         full = {k: v for k, v in os.environ.items() if not k.startswith(("DOTNET_", "CORECLR_"))}
@@ -91,6 +97,12 @@ class Target:
         self.pid = self.process.pid
         self._buffer = b""
         self.ready = self._expect("ready", READY_SECONDS)
+        while prefix and (child := self._only_child()):  # of `unshare --fork`
+            self.pid = child
+
+    def _only_child(self):
+        with open(f"/proc/{self.pid}/comm") as comm, open(f"/proc/{self.pid}/task/{self.pid}/children") as children:
+            return int(children.read().split()[0]) if comm.read() != "ClpTarget\n" else None
 
     def _line(self, seconds):
         end = time.monotonic() + seconds

@@ -6,6 +6,7 @@ No .NET is needed, so these also run under the sanitizers."""
 import glob
 import json
 import os
+import resource
 import re
 import shutil
 import signal
@@ -306,10 +307,42 @@ class TestNoTarget(Case):
         mine = [p for p in json.loads(done.stdout) if p["pid"] == target.pid]
         self.assertEqual([p["profile"] for p in mine], ["library"])
 
+    def test_one_that_waits_at_its_start(self):
+        """Nothing runs in it yet: `ps` and `record` say so, and why."""
+        for variable, words in (
+                ("DOTNET_DefaultDiagnosticPortSuspend=1", r"\(DOTNET_DefaultDiagnosticPortSuspend\)"),
+                ("DOTNET_DiagnosticPorts=/x.sock,suspend", r"\(DOTNET_DiagnosticPorts=/x\.sock\)")):
+            with self.subTest(variable=variable):
+                target = self.start("--no-entry", prefix=("env", variable))
+                mine, = (p for p in json.loads(self.run_clrpulse("ps", "--json").stdout)
+                         if p["pid"] == target.pid)
+                self.assertEqual(mine["profile"], "waiting")
+                self.assertRegex(mine["why_not"], "waits at its start until a tool lets it go " + words)
+                done = self.record(target.pid, "-d", "1")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, rf"^clrpulse: process {target.pid} \(fake-library\) waits "
+                                              rf"at its start until a tool lets it go {words}")
+        plain = self.start("--no-entry")
+        mine, = (p for p in json.loads(self.run_clrpulse("ps", "--json").stdout)
+                 if p["pid"] == plain.pid)
+        self.assertEqual(mine["profile"], "library", "a host of its own has no entry assembly")
+
     def test_file_cannot_be_written(self):
         target = self.start()
         done = self.run_clrpulse("record", "-p", str(target.pid), "-o", "/no/such/dir/x")
         self.assert_sentence(done, 1, "cannot write into /no/such/dir")
+
+    def test_limit_on_file_sizes(self):
+        """`ulimit -f 0`: a sentence, not the end by SIGXFSZ."""
+        target = self.start()
+        path = os.path.join(self.directory, "x.pb.gz")
+        done = subprocess.run(
+            [CLRPULSE, "record", "-p", str(target.pid), "-d", "0.3", "--engine", "library", "-o", path],
+            capture_output=True, text=True, timeout=60,
+            env={**os.environ, "CLRPULSE_LIBRARY": self.library},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        self.assert_sentence(done, 1, "file size|File too large")
+        self.assertFalse(os.path.exists(path))
 
     def test_wrong_use(self):
         for arguments in (["record"], ["record", "-p", "x"], ["recrod"], [], ["ps", "--jsn"],

@@ -3,7 +3,8 @@
  *
  *     fake-library [--tmp DIR] [--result HRESULT] [--exit-after MS] [--no-mark] [--no-connect]
  *                  [--wrong-nonce] [--garbage] [--refuse TEXT] [--leave-after MS] [--version N.N.N]
- *                  [--cpu NS] [--undumpable] [--full MS]
+ *                  [--cpu NS] [--undumpable] [--full MS] [--no-entry]
+ *                  [--refused-calls FLAGS]
  *
  * It prints "ready PID" when its port is open, "resumed" when it is let go, and "detach" when a
  * reader's BYE asked for that. Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method
@@ -36,9 +37,9 @@
 static struct {
     const char *tmp, *version, *refuse;
     uint32_t result;
-    uint64_t exit_after_ms, leave_after_ms, cpu_ns;
+    uint64_t exit_after_ms, leave_after_ms, cpu_ns, refused_calls;
     uint64_t full_until_ns; /* every place is taken until then */
-    bool no_mark, no_connect, wrong_nonce, garbage;
+    bool no_entry, no_mark, no_connect, wrong_nonce, garbage;
 } options = {.tmp = "/tmp", .version = "10.0.1", .cpu_ns = 1000000};
 
 static void die(const char *what)
@@ -118,7 +119,7 @@ static void reply_info(int fd)
     n += put_text(p + n, command);
     n += put_text(p + n, "Linux");
     n += put_text(p + n, "x64");
-    n += put_text(p + n, "Fake");
+    n += put_text(p + n, options.no_entry ? "" : "Fake"); /* it has not begun to run */
     n += put_text(p + n, options.version);
     reply(fd, true, p, n);
 }
@@ -170,6 +171,7 @@ static void say_hello(int fd, const struct clp_attach_data *data, bool wrong)
         .version = CLP_WIRE_VERSION,
         .pid = (uint32_t)getpid(),
         .runtime_major = 10,
+        .flags = options.refused_calls,
         .library_version = "fake",
     };
     memcpy(h.library_nonce, data->library_nonce, CLP_NONCE_BYTES);
@@ -393,8 +395,12 @@ static void read_options(int argc, char **argv)
                 clp_clock_monotonic_ns() + strtoull(v, NULL, 10) * CLP_NSEC_PER_MSEC;
         else if (!strcmp(o, "--cpu"))
             options.cpu_ns = strtoull(v, NULL, 10);
+        else if (!strcmp(o, "--refused-calls"))
+            options.refused_calls = strtoull(v, NULL, 10);
         else if (i--, !strcmp(o, "--no-mark"))
             options.no_mark = true;
+        else if (!strcmp(o, "--no-entry"))
+            options.no_entry = true;
         else if (!strcmp(o, "--no-connect"))
             options.no_connect = true;
         else if (!strcmp(o, "--wrong-nonce"))

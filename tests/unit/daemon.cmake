@@ -13,7 +13,7 @@ clp_unit_test(test-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-profile-
 clp_test_alloc_fail(test-profile-build)
 target_compile_definitions(test-profile-build PRIVATE CLP_VERSION="${PROJECT_VERSION}")
 clp_unit_test(test-waits SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-waits.c USES clp_agent)
-foreach(name walltime seq identity check roster status port memory)
+foreach(name walltime seq identity check roster status port memory health where limits)
   clp_unit_test(test-${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-${name}.c USES clp_agent)
 endforeach()
 # `./dev stress` makes it half an hour's worth: 10 million stacks, a million code bodies.
@@ -42,12 +42,30 @@ if(TEST integration-session-agent)
   set_tests_properties(integration-session-agent PROPERTIES RUN_SERIAL ON)
 endif()
 
+# The same stand-in; minutes long.
+add_test(NAME stress-agent_is_stopped CONFIGURATIONS Stress
+  COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_daemon.py
+    TestWindows.test_agent_is_stopped)
+set_tests_properties(stress-agent_is_stopped PROPERTIES LABELS stress TIMEOUT 600 ENVIRONMENT
+  "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_STEP_CLOCK=$<TARGET_FILE:step-clock>;CLP_STOP_SECONDS=300")
+
 foreach(class TestWindows TestTargets TestSettings TestEnd TestStatus TestCheck)
   string(REGEX REPLACE "^Test" "" name ${class})
   string(TOLOWER ${name} name)
   add_test(NAME integration-daemon-${name}
     COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_daemon.py ${class})
   set_tests_properties(integration-daemon-${name} PROPERTIES LABELS integration TIMEOUT 240
+    RUN_SERIAL ON ENVIRONMENT
+    "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_STEP_CLOCK=$<TARGET_FILE:step-clock>;CLP_SANITIZED=${CLP_SANITIZE}")
+endforeach()
+
+# Who starts the agent and watches it.
+foreach(class TestHealth TestManager TestSmallPlaces TestHostile)
+  string(REGEX REPLACE "^Test" "" name ${class})
+  string(TOLOWER ${name} name)
+  add_test(NAME integration-deploy-${name}
+    COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_deploy.py ${class})
+  set_tests_properties(integration-deploy-${name} PROPERTIES LABELS integration TIMEOUT 240
     RUN_SERIAL ON ENVIRONMENT
     "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_STEP_CLOCK=$<TARGET_FILE:step-clock>;CLP_SANITIZED=${CLP_SANITIZE}")
 endforeach()

@@ -70,6 +70,9 @@ static const struct {
                  .files = 256, .files_most = 4096),
     MACHINE_RULE(LIBRARY, ERROR, "libclrpulse.so lies nowhere", BASE,
                  .library = {-ENOENT, "libclrpulse.so lies nowhere"}),
+    MACHINE_RULE(HOOK, WARNING, "no labels of requests", BASE, .hook = {-ENOENT, "it is missing"}),
+    MACHINE_RULE(HOOK_OFF, NOTE, "startup_hook is false", BASE,
+                 .hook = {-ECANCELED, "targets.startup_hook is false"}),
     MACHINE_RULE(STATE, ERROR, "state.dir cannot", BASE, .state = {-EACCES, "state.dir cannot"}),
     MACHINE_RULE(SPOOL, ERROR, "spool.dir cannot", BASE, .spool = {-EACCES, "spool.dir cannot"}),
 };
@@ -145,20 +148,26 @@ static const struct {
                             .state = CLP_DOTNET_READY,
                             .info = {.major = 8, .arch = "arm64", .runtime_version = "8.0.1"}}),
     PROCESS_RULE(NATIVE_AOT, NOTE, "NativeAOT", .dotnet = {READY}, .native_aot = true),
-    PROCESS_RULE(NOEXEC, WARNING, "/tmp of process 7 is mounted noexec", .dotnet = {READY},
-                 .temp_noexec = true),
+    PROCESS_RULE(NOEXEC, NOTE, "/tmp of process 7 is mounted noexec", .dotnet = {READY},
+                 .temp_noexec = true, .place_path = "/data"),
+    PROCESS_RULE(NOWHERE, WARNING, "cannot be put where process 7 may execute it",
+                 .dotnet = {READY}, .temp_noexec = true, .place = -EACCES),
+    PROCESS_RULE(AGENT, NOTE, "agent says of process 7: refused: why", .dotnet = {READY},
+                 .agent = "refused: why"),
     PROCESS_RULE(SIGNALS, WARNING, "uid 33 has 80 of its 100 pending signals", .dotnet = {READY},
                  .signals_used = 80, .signals_limit = 100),
     PROCESS_RULE(SECCOMP, NOTE, "seccomp filter", .dotnet = {READY}, .seccomp = 2),
     PROCESS_RULE(SECCOMP_STRICT, ERROR, "strict seccomp", .dotnet = {READY}, .seccomp = 1),
     PROCESS_RULE(MOUNTS, NOTE, "mounts of its own", .dotnet = {READY}, .other_mounts = true),
-    PROCESS_RULE(USERS, WARNING, "another user namespace", .dotnet = {READY}, .other_users = true),
+    PROCESS_RULE(USERS, WARNING, "another user namespace", .dotnet = {READY}, .other_users = true,
+                 .place = -EPERM),
     PROCESS_RULE(PIDS, NOTE, "it is 7 in its own", .dotnet = {READY}, .other_pids = true),
     PROCESS_RULE(SUSPENDING_PORT, WARNING, "answers on /x.sock; add \",nosuspend\"",
                  .dotnet = {READY}, .suspending_port = "/x.sock"),
     PROCESS_RULE(DEFAULT_SUSPEND, WARNING, "DOTNET_DefaultDiagnosticPortSuspend", .dotnet = {READY},
                  .default_suspend = true),
     PROCESS_RULE(MAIN_PROFILER, NOTE, "side by side", .dotnet = {READY}, .main_profiler = true),
+    PROCESS_RULE(HOOKS, NOTE, "StartupHookSupport off", .dotnet = {READY}, .no_hooks = true),
     PROCESS_RULE(LOADED, NOTE, "in process 7 already", .dotnet = {READY}, .library_loaded = true),
     PROCESS_RULE(UNWANTED, NOTE, "process 7 is left alone: x", .dotnet = {READY},
                  .unwanted = "left alone: x"),
@@ -233,6 +242,16 @@ static void environment(void **state)
     assert_string_equal(p.suspending_port, "");
 }
 
+static void start_up_hooks(void **state)
+{
+    (void)state;
+    assert_true(clp_check_no_hooks("{\"System.StartupHookProvider.IsSupported\": false,"));
+    assert_true(clp_check_no_hooks("\"System.StartupHookProvider.IsSupported\" :\n\tfalse"));
+    assert_false(clp_check_no_hooks("\"System.StartupHookProvider.IsSupported\": true}"));
+    assert_false(clp_check_no_hooks("\"System.StartupHookProvider.IsSupported\""));
+    assert_false(clp_check_no_hooks("{}"));
+}
+
 static void maps(void **state)
 {
     (void)state;
@@ -256,6 +275,7 @@ int main(void)
         cmocka_unit_test(a_good_process_is_silent),
         cmocka_unit_test(every_process_rule),
         cmocka_unit_test(every_state),
+        cmocka_unit_test(start_up_hooks),
         cmocka_unit_test(environment),
         cmocka_unit_test(maps),
     };

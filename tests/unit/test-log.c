@@ -3,7 +3,10 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int pipe_fds[2];
@@ -33,6 +36,32 @@ static size_t logged(char *buf, size_t cap)
     buf[len] = '\0';
     pipe_fds[1] = dup(pipe_fds[0]);
     return len;
+}
+
+/* The journal has its own time and levels; another descriptor than the journal's is not it. */
+static void the_journals_own_form(void **state)
+{
+    (void)state;
+    char buf[4096], stream[64];
+    struct stat st;
+    assert_int_equal(fstat(pipe_fds[1], &st), 0);
+    snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+    clp_log_setup(CLP_LOG_INFO, false, pipe_fds[1]);
+    clp_log_warning("a\n<0>b");
+    clp_log_setup(CLP_LOG_INFO, true, pipe_fds[1]);
+    clp_log_error("c");
+    snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
+             (unsigned long long)st.st_ino + 1);
+    setenv("JOURNAL_STREAM", stream, 1);
+    clp_log_setup(CLP_LOG_INFO, false, pipe_fds[1]);
+    clp_log_info("d");
+    unsetenv("JOURNAL_STREAM");
+    (void)logged(buf, sizeof(buf));
+    static const char begin[] = "<4>a\\x0a<0>b\n<3>{\"time\":\"2";
+    assert_memory_equal(buf, begin, strlen(begin));
+    assert_non_null(strstr(buf, "Z info d\n"));
 }
 
 static void text_lines_cannot_be_forged(void **state)
@@ -125,6 +154,7 @@ static void level_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        WITH_PIPE(the_journals_own_form),
         WITH_PIPE(text_lines_cannot_be_forged),
         WITH_PIPE(json_lines),
         WITH_PIPE(levels_are_kept),

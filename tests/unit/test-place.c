@@ -209,7 +209,8 @@ static int noexec_child(void)
     in_root("/var", path, sizeof(path));
     make_dir(path, 0755);
     struct clp_dotnet d = target_in(root, "/tmp", 0);
-    if (clp_place_make(&p, &d, library, &fault) != -EACCES || !strstr(fault.text, "noexec"))
+    if (clp_place_make(&p, &d, library, &fault) != CLP_FAULT_REFUSED ||
+        !strstr(fault.text, "noexec"))
         return 1;
     in_root("/var/tmp", path, sizeof(path));
     make_dir(path, 01777);

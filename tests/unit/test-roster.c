@@ -136,6 +136,19 @@ static void tidying(void **state)
     assert_int_equal(roster.count, 0);
 }
 
+/* Where processes come and go all the time, the latest are shown. */
+static void only_the_latest_gone_ones_stay(void **state)
+{
+    (void)state;
+    static const struct clp_discover_roots nothing = {.proc = "/no/such/proc", .root = "/"};
+    for (int32_t i = 0; i < 200; i++)
+        clp_member_set(meet(i + 1, 1, SECOND), CLP_MEMBER_GONE, (uint64_t)(i + 1) * SECOND, "");
+    clp_roster_tidy(&roster, &nothing, 201 * SECOND);
+    assert_int_equal(roster.count, CLP_ROSTER_GONE_MAX);
+    for (size_t i = 0; i < roster.count; i++)
+        assert_true(roster.members[i]->pid > 200 - (int32_t)CLP_ROSTER_GONE_MAX);
+}
+
 #define T(f) cmocka_unit_test_teardown(f, tear_down)
 
 int main(void)
@@ -147,6 +160,7 @@ int main(void)
         T(failures_are_counted_and_told),
         T(gone_ones_make_room),
         T(tidying),
+        T(only_the_latest_gone_ones_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

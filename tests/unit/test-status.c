@@ -209,9 +209,13 @@ static void rendering(void **state)
     m->state = CLP_MEMBER_PROFILING;
     m->totals.audited_cpu_ns = 2e9;
     m->totals.kernel_cpu_ns = 2000000000 + 20000000;
+    m->totals.audited_wall_ns = 30e9;
+    m->totals.kernel_wall_ns = 40e9;
     clp_strbuf_reset(&text);
     clp_status_audit(&s, &text);
     assert_non_null(strstr(clp_strbuf_text(&text), "profiles 2.000 s, kernel 2.020 s: 99.01 %"));
+    assert_non_null(
+        strstr(clp_strbuf_text(&text), "wall     profiles 30.000 s, kernel 40.000 s: "));
     clp_strbuf_done(&text);
     clp_roster_done(&roster);
 }

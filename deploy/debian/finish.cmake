@@ -1,0 +1,15 @@
+# What Debian's policy wants beyond what is installed: the configuration, a copyright and a changelog, both and the manual compressed, and no
+# write permission for others, whatever the umask of the build was.
+set(here ${CMAKE_CURRENT_LIST_DIR})
+set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY})
+if(NOT EXISTS ${root}/usr)
+  message(FATAL_ERROR "nothing is installed in ${root}")
+endif()
+set(doc ${root}/usr/share/doc/clrpulse)
+file(COPY_FILE ${here}/copyright ${doc}/copyright)
+file(COPY_FILE ${here}/changelog ${doc}/changelog.Debian)
+file(MAKE_DIRECTORY ${root}/etc/clrpulse)
+file(RENAME ${doc}/examples/clrpulse.yaml ${root}/etc/clrpulse/clrpulse.yaml)
+file(GLOB_RECURSE pages ${root}/usr/share/man/*)
+execute_process(COMMAND gzip -9nf ${doc}/changelog.Debian ${pages} COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND chmod -R go-w,a+rX ${root} COMMAND_ERROR_IS_FATAL ANY)

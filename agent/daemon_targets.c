@@ -253,7 +253,7 @@ static void leave(struct clp_daemon *d, struct clp_member *m)
 static void take_events_instead(struct clp_daemon *d, struct clp_member *m,
                                 const struct clp_fault *f, uint64_t now_ns)
 {
-    m->events = true;
+    m->events = m->library_refused = true;
     snprintf(m->why_events, sizeof(m->why_events), "%s", f->text);
     clp_member_set(m, CLP_MEMBER_SEEN, now_ns,
                    "the library is refused: the engine eventpipe is next");
@@ -266,7 +266,14 @@ static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now
     struct clp_fault f = *clp_target_fault(m->target);
     bool refused = f.error == CLP_FAULT_REFUSED && clp_target_window_start_ns(m->target) == 0;
     bool lives = clp_dotnet_alive(&clp_discover_system, clp_target_process(m->target));
+    bool began = clp_target_window_start_ns(m->target) != 0;
     leave(d, m);
+    if (m->library_refused && !began) { /* neither engine: the first reason is the one to act on */
+        struct clp_fault both;
+        (void)clp_fault_set(&both, CLP_FAULT_REFUSED, "%.200s; and not by its events: %.200s",
+                            m->why_events, f.text);
+        f = both;
+    }
     if (lives && refused && !m->events &&
         d->options.config->targets_engine == CLP_CONFIG_ENGINE_AUTO) {
         take_events_instead(d, m, &f, now_ns);

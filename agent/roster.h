@@ -61,6 +61,7 @@ struct clp_member {
     struct clp_target *target;       /* attaching and profiling */
     bool events; /* the library cannot be had: the engine eventpipe, for this reason */
     char why_events[CLP_FAULT_BYTES];
+    bool library_refused;                     /* by the runtime, which is that reason */
     size_t fd_count;                          /* of its session, in the loop's last round */
     bool woken;                               /* one of them has something */
     uint64_t session_counters[CLP_CTR_COUNT]; /* of this session at its last window */

@@ -158,6 +158,32 @@ class BenchOverhead(Case):
         return figures
 
 
+class BenchEventpipe(BenchOverhead):
+    """The engine that loads nothing: the runtime's sampler in bursts. Its cost is bounded by its part of
+    the time, a quarter: dotnet-trace has the same sampler on all the time."""
+
+    MOST = 1.12  # a quarter of what the sampler costs at its dearest, 1.33, and room for noise
+
+    def test_eventpipe(self):
+        self.work = self.target("chunks", "--rounds", 30, "--chunks", 1000, "--threads", 4,
+                                "--sleepers", 30)
+        for _ in range(3):
+            self.plain()
+        pairs = [(self.plain(), self.evented()) for _ in range(PAIRS)]
+        median, low, _ = self.report("eventpipe", pairs)["cpu"]
+        self.assertLessEqual(low, self.MOST, f"CPU, median {median}")
+
+    def evented(self):
+        recorder = self.record(self.work, 60, "--engine", "eventpipe")
+        time.sleep(2)  # sessions and the first list
+        figures = self.plain()
+        self.assertTrue(recorder.running(), recorder.message())
+        recorder.process.send_signal(signal.SIGINT)
+        recorder.wait(60)
+        recorder.close()
+        return figures
+
+
 class BenchEvents(Case):
     """What profiles of events cost where events come thick. Rounds alternate in one process."""
 

@@ -26,10 +26,10 @@ struct clp_check_machine {
     int yama_scope; /* -1: no yama */
     bool hides;     /* hidepid */
     uint32_t uid;
-    uint64_t capabilities;                  /* effective */
-    bool own_pid_namespace;                 /* not the machine's first one */
-    uint64_t files, files_most;             /* RLIMIT_NOFILE, soft and hard */
-    struct clp_fault library, state, spool; /* error 0: fine */
+    uint64_t capabilities;                        /* effective */
+    bool own_pid_namespace;                       /* not the machine's first one */
+    uint64_t files, files_most;                   /* RLIMIT_NOFILE, soft and hard */
+    struct clp_fault library, hook, state, spool; /* error 0: fine */
 };
 
 struct clp_check_process {
@@ -44,6 +44,7 @@ struct clp_check_process {
     char agent[256];      /* what a running agent says of it; "" */
     /* Its environment, where it may be read. */
     bool diagnostics_off, ipc_off, profiler_off, disabled, main_profiler, default_suspend;
+    bool no_hooks;             /* its runtimeconfig.json switches start-up hooks off */
     char suspending_port[128]; /* a port of DOTNET_DiagnosticPorts that makes it wait; "" */
     char unwanted[256];        /* by which setting; "" */
 };
@@ -71,6 +72,8 @@ void clp_check_process(const struct clp_check_process *p, clp_check_tell *tell, 
 
 /* ---- facts ---- */
 
+/* Whether the text of a runtimeconfig.json switches start-up hooks off. Pure. */
+bool clp_check_no_hooks(const char *config);
 void clp_check_look_machine(const struct clp_config *c, struct clp_check_machine *ret);
 /* `d` is open; it is asked and belongs to *ret afterwards (clp_dotnet_done). */
 void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet *d,

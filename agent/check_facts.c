@@ -1,5 +1,6 @@
 #include "agent/check.h"
 
+#include "agent/hook.h"
 #include "agent/identity.h"
 #include "agent/library.h"
 #include "agent/match.h"
@@ -21,6 +22,7 @@
 
 #define MAPS_MAX_BYTES (64u << 20)
 #define ENVIRON_MAX_BYTES (4u << 20)
+#define CONFIG_MAX_BYTES (256u << 10)
 #define FIRST_PID_NAMESPACE 0xeffffffcu /* PROC_PID_INIT_INO of the kernel's proc_ns.h */
 #define ASK_NS (2 * CLP_NSEC_PER_SEC)
 
@@ -77,6 +79,20 @@ static void look_rights(struct clp_check_machine *m)
     }
 }
 
+/* Whether the file that brings spans is the one that belongs to us. A setting that switches it off
+ * is told as such. */
+static void look_hook(const struct clp_config *c, const char *library, struct clp_fault *ret)
+{
+    char path[4096], reason[256];
+    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
+    if (!c->targets_startup_hook || c->profile_span_labels == CLP_CONFIG_SPANS_OFF)
+        (void)clp_fault_set(ret, -ECANCELED, "%s",
+                            c->targets_startup_hook ? "profile.span_labels is off"
+                                                    : "targets.startup_hook is false");
+    else if (library && clp_hook_open(library, path, sizeof(path), &fd, reason, sizeof(reason)) < 0)
+        (void)clp_fault_set(ret, -ENOENT, "%s", reason);
+}
+
 /* Whether it is there and writable, or could be made: nothing is made by a check. */
 static void look_directory(const char *key, const char *path, struct clp_fault *ret)
 {
@@ -105,6 +121,7 @@ void clp_check_look_machine(const struct clp_config *c, struct clp_check_machine
     look_kernel(ret);
     look_rights(ret);
     (void)!clp_library_find(&library, &ret->library);
+    look_hook(c, library, &ret->hook);
     look_directory("state.dir", c->state_dir, &ret->state);
     look_directory("spool.dir", c->spool_dir, &ret->spool);
 }
@@ -195,6 +212,42 @@ void clp_check_maps(const char *maps, size_t len, struct clp_check_process *ret)
     }
 }
 
+/* What a build with StartupHookSupport=false writes, as trimmed ones do. */
+bool clp_check_no_hooks(const char *config)
+{
+    static const char key[] = "\"System.StartupHookProvider.IsSupported\"";
+    const char *at = strstr(config, key);
+    if (!at)
+        return false;
+    at += strlen(key);
+    at += strspn(at, " \t\r\n:");
+    return strncmp(at, "false", 5) == 0;
+}
+
+/* Beside the entry assembly, as the process has it mapped; nothing is known of a single file. */
+static void look_hooks(const char *maps, size_t len, struct clp_check_process *ret)
+{
+    char dll[300], path[4096];
+    int n = snprintf(dll, sizeof(dll), "/%s.dll", ret->dotnet.info.entry_assembly);
+    for (const char *at = maps, *end = maps + len; at < end;) {
+        struct clp_map_entry e;
+        CLP_CLEANUP(clp_cleanup_free) char *config = NULL;
+        CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        size_t line = (size_t)((newline ? newline : end) - at);
+        bool found = clp_proctext_map_line(at, line, &e) == 0 && ends_with(e.path, e.path_len, dll);
+        at += line + 1;
+        if (!found)
+            continue;
+        snprintf(path, sizeof(path), "%.*s/%.*s.runtimeconfig.json", (int)(e.path_len - (size_t)n),
+                 e.path, n - 5, dll + 1);
+        fd = clp_file_open_in(ret->dotnet.root_fd, path, O_RDONLY);
+        if (fd >= 0 && clp_file_read_fd(fd, CONFIG_MAX_BYTES, &config, NULL) == 0)
+            ret->no_hooks = clp_check_no_hooks(config);
+        return;
+    }
+}
+
 static void look_status(int32_t pid, struct clp_check_process *ret)
 {
     size_t len;
@@ -274,6 +327,8 @@ void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet 
         clp_check_environment(environment, environ_len, ret);
     if (maps)
         clp_check_maps(maps, maps_len, ret);
+    if (maps && ret->dotnet.root_fd >= 0 && *ret->dotnet.info.entry_assembly)
+        look_hooks(maps, maps_len, ret);
     look_status(pid, ret);
     look_temp(ret);
     look_place(ret);

@@ -90,6 +90,7 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
         .settings = settings_of(d, m),
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
+        .names_later = true,
         .types = d->options.config->profile_types,
         .walltime = &d->walltime,
         .window = clp_daemon_take_window,

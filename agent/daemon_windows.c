@@ -26,7 +26,7 @@ void clp_daemon_count(struct clp_member *m)
  * counts once. */
 static void audit(struct clp_member *m, const struct clp_window *w)
 {
-    uint64_t now = clp_kernel_cpu_ns(m->pid), threads = clp_kernel_threads(m->pid);
+    uint64_t now = w->kernel_cpu_ns, threads = clp_kernel_threads(m->pid);
     int cpu = clp_profile_value_index(w->profile, "cpu");
     int wall = clp_profile_value_index(w->profile, "wall");
     bool whole = m->kernel_at_window_ns && now > m->kernel_at_window_ns && !w->last;

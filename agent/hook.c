@@ -262,12 +262,6 @@ void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *t, const char *l
     h->state = CLP_HOOK_ASKED;
 }
 
-void clp_hook_expect(struct clp_hook *h, uint64_t now_ns)
-{
-    h->state = CLP_HOOK_ANSWERED;
-    h->confirm_until_ns = now_ns + CLP_HOOK_CONFIRM_NS;
-}
-
 static void take_answer(struct clp_hook *h, int r, const struct clp_ipc_reply *reply,
                         uint64_t now_ns)
 {
@@ -287,7 +281,8 @@ static void take_answer(struct clp_hook *h, int r, const struct clp_ipc_reply *r
         off(h, "its runtime refused the start-up hook%s%s (0x%08x)", text ? ": " : "",
             text ? text : "", hr);
     } else {
-        clp_hook_expect(h, now_ns);
+        h->state = CLP_HOOK_ANSWERED;
+        h->confirm_until_ns = now_ns + CLP_HOOK_CONFIRM_NS;
         return;
     }
     remove_copy(h);
@@ -314,7 +309,7 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs)
         off(h, "its runtime took the start-up hook and did not run it; the application was "
                "probably published trimmed, with start-up hooks switched off "
                "(StartupHookSupport)");
-        remove_copy(h);
+        h->unconfirmed = true; /* a process that was stopped as it started may come to it yet */
     }
 }
 
@@ -323,25 +318,9 @@ void clp_hook_done(struct clp_hook *h)
     struct clp_ipc_reply reply;
     if (h->state == CLP_HOOK_ASKED)
         take_answer(h, clp_ipc_call_run(&h->call, &reply), &reply, clp_clock_monotonic_ns());
-    if (h->state == CLP_HOOK_ANSWERED)
-        remove_copy(h); /* the answer came after the file was read */
+    if (h->state == CLP_HOOK_ANSWERED || h->unconfirmed)
+        remove_copy(h);
     clp_cleanup_fd(&h->dir_fd);
     clp_cleanup_fd(&h->parent_fd);
     h->dir_fd = h->parent_fd = -1;
-}
-
-int clp_hook_environment(const char *library, const char *already, char *ret, size_t cap,
-                         char *reason, size_t reason_cap)
-{
-    char path[4096];
-    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
-    int r = clp_hook_open(library, path, sizeof(path), &fd, reason, reason_cap);
-    if (r < 0)
-        return r;
-    bool more = already && *already;
-    int n = snprintf(ret, cap, "%s%s%s", more ? already : "", more ? ":" : "", path);
-    if (n >= 0 && (size_t)n < cap && !strchr(path, ':'))
-        return 0;
-    snprintf(reason, reason_cap, "the path %.150s cannot stand in DOTNET_STARTUP_HOOKS", path);
-    return -EINVAL;
 }

@@ -37,6 +37,7 @@ struct clp_hook {
     char dir_name[80];
     uint32_t uid, gid;
     uint64_t confirm_until_ns;
+    bool unconfirmed; /* the confirmation did not come in time */
     struct clp_ipc_request request;
     struct clp_ipc_call call;
 };
@@ -50,9 +51,6 @@ void clp_hook_done(struct clp_hook *h);
 /* Checks everything and sends the command. `library` is our libclrpulse.so: the hook lies beside
  * it. */
 void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *target, const char *library);
-/* Nothing to send: the target was started with it (clp_hook_environment). The confirmation is due
- * from now on. */
-void clp_hook_expect(struct clp_hook *h, uint64_t now_ns);
 /* Takes away what agents that were killed have left for this process, if it is from well before
  * `before_s` (wall time of our own connection): its port is served in the order of connections, so
  * once the process has answered us it reads none of that any more. */
@@ -64,11 +62,5 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs);
  * open file in *ret_fd. */
 int clp_hook_open(const char *library, char *ret_path, size_t cap, int *ret_fd, char *reason,
                   size_t reason_cap) CLP_MUST_USE;
-
-/* What a process that is started with the library must have in its environment to start the hook as
- * well: DOTNET_STARTUP_HOOKS, `already` (its value now, or NULL) kept in front. 0 with the value;
- * -errno with a sentence when it must go without. */
-int clp_hook_environment(const char *library, const char *already, char *ret, size_t cap,
-                         char *reason, size_t reason_cap) CLP_MUST_USE;
 
 #endif

@@ -320,11 +320,22 @@ static struct place place_without_frames(struct clp_build *b, struct clp_def_thr
     struct clp_def_last *l = !t                                        ? NULL
                              : cpu || (cpu_wait && has_stack(&t->cpu)) ? &t->cpu
                                                                        : &t->wall;
-    if (!l || !has_stack(l))
-        return (struct place){
-            .stack = special_stack(b, cpu ? CLP_SPECIAL_UNSAMPLED : CLP_SPECIAL_UNKNOWN_WAIT)};
-    return (struct place){
-        .stack = last_stack(b, t, l), .wait = cpu_wait ? CLP_WAIT_CPU : l->wait, .span = l->span};
+    struct place p = {.stack =
+                          special_stack(b, cpu ? CLP_SPECIAL_UNSAMPLED : CLP_SPECIAL_UNKNOWN_WAIT)};
+    if (cpu_wait) {
+        p.wait = CLP_WAIT_CPU;
+        p.span = span_of(t, s->flags);
+    }
+    /* A stack of another request says nothing of where the thread waits for a CPU in this one. */
+    if (!l || !has_stack(l) ||
+        (cpu_wait && l->span.local_root_span_id != p.span.local_root_span_id))
+        return p;
+    p.stack = last_stack(b, t, l);
+    if (!cpu_wait) {
+        p.wait = l->wait;
+        p.span = l->span;
+    }
+    return p;
 }
 
 /* The managed frames from the leaf on, as they are in metadata. */
@@ -411,7 +422,8 @@ static void take_span(struct clp_build *b, const struct clp_reader_record *r)
         b->unknown_ids++;
         return;
     }
-    t->span = (struct clp_def_span){s->trace_high, s->trace_low, s->span_id, s->local_root_span_id};
+    t->span = (struct clp_def_span){s->trace_high, s->trace_low, s->span_id, s->local_root_span_id,
+                                    s->endpoint};
     memset(t->span_labels, 0, sizeof(t->span_labels));
 }
 
@@ -554,10 +566,22 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     (void)!clp_profile_comment(b->profile, "clrpulse %s", CLP_VERSION);
     comment_counters(b, w);
     comment_own(b);
-    clp_span_labels_finish(&b->spans, b->profile);
+    clp_span_labels_close(&b->spans, b->profile);
+    if (!b->config.names_later)
+        clp_span_labels_name(&b->spans, b->profile);
     *ret = b->profile;
     begin_window(b, next);
     return 0;
+}
+
+uint32_t clp_build_open_roots(const struct clp_build *b)
+{
+    return b->spans.open;
+}
+
+void clp_build_name(struct clp_build *b, struct clp_profile *p)
+{
+    clp_span_labels_name(&b->spans, p);
 }
 
 void clp_build_set_share(struct clp_build *b, unsigned share)

@@ -34,6 +34,7 @@ struct clp_build_config {
     enum clp_span_mode spans;
     uint32_t types;      /* bit (1 << enum clp_profile_type); 0: CPU alone */
     bool leave_out_idle; /* waits of idle threads are counted, and not shown */
+    bool names_later;    /* the caller calls clp_build_name */
 };
 
 /* Texts are copied. 0 or -ENOMEM. */
@@ -54,6 +55,12 @@ struct clp_build_window {
  * -ENOMEM (the window's samples are lost then, and counted in the next one's comments). */
 int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
                      struct clp_profile **ret) CLP_MUST_USE;
+
+/* With names_later, for the profile of the last clp_build_finish: how many of its requests have not
+ * ended yet, whose endpoint may still change; and the end of it: adds the endpoints as they are
+ * known by now. Before the next clp_build_finish. */
+uint32_t clp_build_open_roots(const struct clp_build *b);
+void clp_build_name(struct clp_build *b, struct clp_profile *p);
 
 /* Room from the next window on: a part of what one target may have alone, as many targets share the
  * agent's memory. `share` is at least 1. */

@@ -385,8 +385,6 @@ static void step_hook(struct clp_session *s, uint64_t now_ns)
     if (s->hook.state == CLP_HOOK_NEW && clp_reader_heartbeat_ns(s->reader) != 0) {
         if (runs)
             s->hook.state = CLP_HOOK_RUNS;
-        else if (s->announced) /* in its environment, as the library was */
-            clp_hook_expect(&s->hook, now_ns);
         else
             clp_hook_send(&s->hook, &s->target, s->config.library);
     }

@@ -11,6 +11,7 @@ void clp_span_labels_init(struct clp_span_labels *s, enum clp_span_mode mode)
     *s = (struct clp_span_labels){.mode = mode};
     clp_map_init(&s->endpoints, CLP_SPAN_ENDPOINTS_KNOWN);
     clp_map_init(&s->roots, CLP_SPAN_ROOTS_WINDOW);
+    clp_map_init(&s->closed, CLP_SPAN_ROOTS_WINDOW);
     clp_map_init(&s->names, CLP_SPAN_ENDPOINTS_WINDOW);
 }
 
@@ -21,6 +22,7 @@ void clp_span_labels_done(struct clp_span_labels *s)
         free(i.value->ptr);
     clp_map_done(&s->endpoints);
     clp_map_done(&s->roots);
+    clp_map_done(&s->closed);
     clp_map_done(&s->names);
 }
 
@@ -38,10 +40,22 @@ static void add_endpoint(struct clp_span_labels *s, uint32_t number, const char 
 static void note_root(struct clp_span_labels *s, uint64_t root, uint64_t endpoint)
 {
     const union clp_map_value *known = clp_map_get_u64(&s->roots, root);
-    if (!root || (known && (known->u64 & FINAL)))
+    if (!root || (known && (known->u64 & FINAL || endpoint == 0)))
         return;
     union clp_map_value v = {.u64 = endpoint};
     (void)!clp_map_put_u64(&s->roots, root, v); /* beyond the ceiling: no endpoint */
+}
+
+/* A root of the window before that ends now: its samples there get the name as well. */
+static void end_root(struct clp_span_labels *s, uint64_t root, uint64_t endpoint)
+{
+    const union clp_map_value *known = clp_map_get_u64(&s->closed, root);
+    note_root(s, root, endpoint | FINAL);
+    if (!known || known->u64 & FINAL)
+        return;
+    union clp_map_value v = {.u64 = endpoint | FINAL};
+    (void)!clp_map_put_u64(&s->closed, root, v); /* it is there: needs no room */
+    s->open--;
 }
 
 void clp_span_labels_record(struct clp_span_labels *s, const struct clp_reader_record *r)
@@ -51,9 +65,7 @@ void clp_span_labels_record(struct clp_span_labels *s, const struct clp_reader_r
     if (r->type == CLP_REC_ENDPOINT)
         add_endpoint(s, r->endpoint.rec->endpoint, r->endpoint.name);
     else if (r->type == CLP_REC_ROOT)
-        note_root(s, r->root.rec->local_root_span_id, r->root.rec->endpoint | FINAL);
-    else if (r->type == CLP_REC_SPAN && r->span.rec->endpoint)
-        note_root(s, r->span.rec->local_root_span_id, r->span.rec->endpoint);
+        end_root(s, r->root.rec->local_root_span_id, r->root.rec->endpoint);
 }
 
 size_t clp_span_labels_of(struct clp_span_labels *s, const struct clp_def_span *span,
@@ -67,6 +79,7 @@ size_t clp_span_labels_of(struct clp_span_labels *s, const struct clp_def_span *
         return 0;
     }
     s->sets++;
+    note_root(s, span->local_root_span_id, span->endpoint);
     snprintf(texts->trace, sizeof(texts->trace), "%016llx%016llx",
              (unsigned long long)span->trace_high, (unsigned long long)span->trace_low);
     snprintf(texts->span, sizeof(texts->span), "%016llx", (unsigned long long)span->span_id);
@@ -95,7 +108,7 @@ static const char *bounded(struct clp_span_labels *s, const char *name)
 static const char *endpoint_of(void *user, const char *root)
 {
     struct clp_span_labels *s = user;
-    const union clp_map_value *known = clp_map_get_u64(&s->roots, strtoull(root, NULL, 16));
+    const union clp_map_value *known = clp_map_get_u64(&s->closed, strtoull(root, NULL, 16));
     if (!known)
         return NULL;
     uint32_t number = (uint32_t)known->u64;
@@ -105,15 +118,33 @@ static const char *endpoint_of(void *user, const char *root)
     return name ? bounded(s, name) : NULL;
 }
 
-void clp_span_labels_finish(struct clp_span_labels *s, struct clp_profile *p)
+static uint32_t count_open(const struct clp_map *roots)
 {
-    if (s->roots.len)
-        clp_profile_label_late(p, "local_root_span_id", "endpoint", endpoint_of, s);
+    uint32_t n = 0;
+    struct clp_map_item i;
+    for (uint32_t at = clp_map_begin(roots); clp_map_next(roots, &at, &i);)
+        n += !(i.value->u64 & FINAL);
+    return n;
+}
+
+void clp_span_labels_close(struct clp_span_labels *s, struct clp_profile *p)
+{
     if (s->without)
         (void)!clp_profile_comment(p, "agent_samples_without_span=%llu count",
                                    (unsigned long long)s->without);
     s->without = 0;
     s->sets = 0;
-    clp_map_done(&s->roots);
+    clp_map_done(&s->closed);
+    s->closed = s->roots;
+    clp_map_init(&s->roots, CLP_SPAN_ROOTS_WINDOW);
+    s->open = count_open(&s->closed);
+}
+
+void clp_span_labels_name(struct clp_span_labels *s, struct clp_profile *p)
+{
+    if (s->closed.len)
+        clp_profile_label_late(p, "local_root_span_id", "endpoint", endpoint_of, s);
+    clp_map_done(&s->closed);
     clp_map_done(&s->names);
+    s->open = 0;
 }

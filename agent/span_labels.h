@@ -2,7 +2,8 @@
  * local_root_span_id and endpoint.
  *
  * The ids are known with the sample, the endpoint for good only when the local root ends: it is
- * added when the window does. Part of profile_build.h; one thread. */
+ * added when the window has ended, or up to a window later (clp_span_labels_close). Part of
+ * profile_build.h; one thread. */
 #ifndef CLP_AGENT_SPAN_LABELS_H
 #define CLP_AGENT_SPAN_LABELS_H
 
@@ -27,12 +28,15 @@ enum clp_span_mode {
 /* The span that a thread is in; span_id 0: none. */
 struct clp_def_span {
     uint64_t trace_high, trace_low, span_id, local_root_span_id;
+    uint64_t endpoint; /* number of the name that it began with; 0: none */
 };
 
 struct clp_span_labels {
     enum clp_span_mode mode;
     struct clp_map endpoints; /* number -> name */
     struct clp_map roots;     /* of this window: root -> endpoint, final ones with a bit */
+    struct clp_map closed;    /* the same of the window before */
+    uint32_t open;            /* of `closed`: without their last name */
     struct clp_map names;     /* shown in this window */
     uint32_t sets;            /* made in this window */
     uint64_t without;         /* samples that got no span labels because there were too many */
@@ -50,7 +54,10 @@ struct clp_span_texts {
 /* Appends at most CLP_SPAN_LABELS_MAX labels; how many. */
 size_t clp_span_labels_of(struct clp_span_labels *s, const struct clp_def_span *span,
                           struct clp_span_texts *texts, struct clp_profile_label *ret);
-/* The window ends: adds endpoints, and forgets what belonged to it. */
-void clp_span_labels_finish(struct clp_span_labels *s, struct clp_profile *p);
+/* The window ends. What comes from here on belongs to the next one, but for the names of roots that
+ * end now: they are still taken for this one, until clp_span_labels_name. */
+void clp_span_labels_close(struct clp_span_labels *s, struct clp_profile *p);
+/* Adds endpoints to the profile of the window that was closed last, as they are known by now. */
+void clp_span_labels_name(struct clp_span_labels *s, struct clp_profile *p);
 
 #endif

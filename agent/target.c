@@ -1,5 +1,6 @@
 #include "agent/target.h"
 
+#include "agent/status.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -34,6 +35,8 @@ struct clp_target {
     uint64_t drain_ns;      /* how often the ring is emptied now */
     uint64_t due_ns;        /* the next step without an event */
     uint64_t last_words_ns; /* the library's own last MARK: nothing comes after it */
+
+    struct clp_window held; /* config.names_later; its profile is NULL when there is none */
 };
 
 /* ---- the window ---------------------------------------------------------------------------- */
@@ -64,6 +67,18 @@ static int32_t pid_of(const struct clp_target *t)
     return clp_target_process(t)->pid;
 }
 
+/* The window that waited for the names of its requests. */
+static void give_held(struct clp_target *t)
+{
+    struct clp_window w = t->held;
+    t->held = (struct clp_window){0};
+    if (!w.profile)
+        return;
+    clp_build_name(t->build, w.profile);
+    t->config.window(t->config.context, t, &w);
+    clp_profile_free(w.profile);
+}
+
 static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool last)
 {
     struct clp_window w = {.start_unix_ns = t->start_unix_ns,
@@ -72,13 +87,15 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
                            .samples = clp_target_samples(t),
                            .types = t->types,
                            .marked = marked,
-                           .last = last};
+                           .last = last,
+                           .kernel_cpu_ns = clp_kernel_cpu_ns(pid_of(t))};
     struct clp_build_window b = {.start_unix_ns = w.start_unix_ns, .duration_ns = w.duration_ns};
     for (unsigned c = 0; c < CLP_CTR_COUNT; c++)
         b.counters[c] = marked ? clp_session_marked(t->session, (enum clp_counter)c)
                                : clp_session_counter(t->session, (enum clp_counter)c);
     begin_next(t, end_ns, w.duration_ns);
     t->mark_until_ns = 0;
+    give_held(t);
     if (clp_build_finish(t->build, &b, &w.profile) < 0) {
         clp_log_error("process %d: a window was lost: out of memory", pid_of(t));
         return;
@@ -86,8 +103,9 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
     t->types = t->config.types;
     if (!marked)
         (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
-    t->config.window(t->config.context, t, &w);
-    clp_profile_free(w.profile);
+    t->held = w;
+    if (last || !t->config.names_later || clp_build_open_roots(t->build) == 0)
+        give_held(t);
 }
 
 /* The target's time is believed inside the window only. */
@@ -131,6 +149,7 @@ static int make_builder(struct clp_target *t)
         .spans = t->config.spans,
         .types = t->config.types,
         .leave_out_idle = t->config.leave_out_idle,
+        .names_later = true, /* see give_window */
     };
     t->types = t->config.types;
     return clp_build_new(&c, &t->build);
@@ -193,6 +212,7 @@ struct clp_target *clp_target_free(struct clp_target *t)
 {
     if (!t)
         return NULL;
+    clp_profile_free(t->held.profile);
     clp_build_free(t->build); /* uses the session's root */
     clp_session_free(t->session);
     free(t);
@@ -215,6 +235,7 @@ static void give_last_window(struct clp_target *t, uint64_t now_ns)
 {
     if (t->ended || t->start_ns == 0 || !t->build)
         return;
+    give_held(t);
     t->ended = true;
     uint64_t end_ns = t->last_words_ns ? t->last_words_ns : now_ns;
     give_window(t, CLP_MAX(end_ns, t->start_ns), t->last_words_ns != 0, true);
@@ -261,6 +282,8 @@ enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
         state = drain(t);
     if (state == CLP_SESSION_LIVE && t->mark_until_ns && now_ns >= t->mark_until_ns)
         give_window(t, now_ns, false, false);
+    if (t->held.profile && clp_build_open_roots(t->build) == 0)
+        give_held(t);
     if (state == CLP_SESSION_ENDED || state == CLP_SESSION_FAILED)
         give_last_window(t, now_ns);
     return state;
@@ -272,6 +295,7 @@ void clp_target_end(struct clp_target *t, uint64_t now_ns, bool detach)
     clp_session_bye(t->session, detach);
     if (live && clp_target_samples(t) > 0)
         give_last_window(t, now_ns);
+    give_held(t);
 }
 
 void clp_target_cut(struct clp_target *t, uint64_t now_ns)

@@ -23,9 +23,10 @@ struct clp_window {
     uint64_t start_unix_ns, duration_ns;
     uint64_t start_ns; /* CLOCK_MONOTONIC; windows of a session abut */
     uint64_t samples;
-    uint32_t types; /* that the profile shows, bit (1 << enum clp_profile_type) */
-    bool marked;    /* accounted for by the library up to its end */
-    bool last;      /* the target has ended or failed */
+    uint32_t types;         /* that the profile shows, bit (1 << enum clp_profile_type) */
+    bool marked;            /* accounted for by the library up to its end */
+    bool last;              /* the target has ended or failed */
+    uint64_t kernel_cpu_ns; /* of the process at its end, all threads; 0: it is gone */
 };
 
 struct clp_target_config {
@@ -36,6 +37,10 @@ struct clp_target_config {
     enum clp_span_mode spans;
     uint32_t types; /* bit (1 << enum clp_profile_type) */
     bool leave_out_idle;
+    /* A window with requests that have not ended is given when they have, or when the next window
+     * ends: what they are called is known then. Else each window is given as soon as it has ended.
+     */
+    bool names_later;
     const struct clp_walltime *walltime; /* the owner's; it outlives the target */
     void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
     void *context;

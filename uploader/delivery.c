@@ -124,8 +124,8 @@ static void pause_flight(struct flight *f, const struct clp_upload_result *resul
     bool news = f->failures == lane->failures;
     uint32_t doublings = CLP_MIN(lane->failures, 20u);
     lane->failures += news;
-    uint64_t pause_ns =
-        CLP_MAX(jitter(CLP_MIN(first << doublings, longest)), result->retry_after_ns);
+    /* Added to what the intake asked for: it told all others the same. */
+    uint64_t pause_ns = result->retry_after_ns + jitter(CLP_MIN(first << doublings, longest));
     lane->failed_while_stopping = true;
     lane->stats.failing = true;
     lane->stats.retried++;

@@ -68,6 +68,11 @@ void clp_verdict_of_reply(const struct clp_intake *in, int status, const char *s
                    *advice ? ")" : "", *said ? ": " : "", said);
 }
 
+/* curl's words, when the other side is gone before the first request; the code has better ones. */
+#define HUNG_UP "getpeername"
+#define HUNG_UP_ADVICE                                                                             \
+    "it hung up at once; if it wants a client certificate, check cert_file and key_file"
+
 /* curl's own words say what; these say what to do. */
 static const char *advice_for(int code, const char *error)
 {
@@ -76,6 +81,8 @@ static const char *advice_for(int code, const char *error)
         const char *word, *advice;
     } table[] = {
         {CURLE_PEER_FAILED_VERIFICATION, "expired", "its certificate must be renewed"},
+        {CURLE_PEER_FAILED_VERIFICATION, "not yet valid",
+         "it is not valid yet: check this machine's clock"},
         {CURLE_PEER_FAILED_VERIFICATION, "self-signed",
          "name the authority that signed it in ca_file"},
         {CURLE_PEER_FAILED_VERIFICATION, "unable to get local issuer",
@@ -86,11 +93,15 @@ static const char *advice_for(int code, const char *error)
         {CURLE_SSL_CERTPROBLEM, "", "check cert_file and key_file"},
         {CURLE_SSL_CACERT_BADFILE, "", "check ca_file"},
         {CURLE_SSL_CONNECT_ERROR, "", "check that the url's scheme and port are right"},
-        {CURLE_COULDNT_CONNECT, "", "check that it runs and the url is right"},
+        {CURLE_COULDNT_CONNECT, "",
+         "check that it runs, and that the url, and proxy if one is set, are right"},
         {CURLE_COULDNT_RESOLVE_HOST, "", "check the host in the url"},
         {CURLE_COULDNT_RESOLVE_PROXY, "", "check proxy"},
         {CURLE_RECV_ERROR, "CONNECT", "check proxy, its user and password"},
         {CURLE_RECV_ERROR, "certificate required", "it wants cert_file and key_file"},
+        {CURLE_RECV_ERROR, "alert", "it does not accept our cert_file"},
+        {CURLE_RECV_ERROR, HUNG_UP, HUNG_UP_ADVICE},
+        {CURLE_SEND_ERROR, HUNG_UP, HUNG_UP_ADVICE},
     };
     for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++)
         if (table[i].code == code && strcasestr(error, table[i].word))
@@ -103,6 +114,8 @@ void clp_verdict_of_failure(const struct clp_intake *in, int code, const char *e
 {
     const char *text = *error ? error : curl_easy_strerror((CURLcode)code);
     const char *advice = advice_for(code, text);
+    if (strncmp(text, HUNG_UP, strlen(HUNG_UP)) == 0)
+        text = curl_easy_strerror((CURLcode)code);
     ret->http_status = 0;
     ret->outcome = CLP_OUTCOME_LATER; /* networks and certificates get mended */
     clp_upload_say(ret, "cannot send to %s: %s%s%s", in->where, text, *advice ? "; " : "", advice);

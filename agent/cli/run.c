@@ -3,7 +3,6 @@
 #include "agent/cli/cli.h"
 
 #include "agent/cli/recording.h"
-#include "agent/hook.h"
 #include "agent/library.h"
 #include "base/cleanup.h"
 #include "base/strbuf.h"
@@ -30,9 +29,7 @@ struct run {
     const struct clp_cli *cli;
     char announcement[CLP_ANNOUNCEMENT_BYTES];
     char *library;
-    char hooks[ENVIRONMENT_MAX_BYTES]; /* DOTNET_STARTUP_HOOKS; "": as it is */
-    char no_hook[256];                 /* why it is as it is */
-    sigset_t mask;                     /* what was blocked before */
+    sigset_t mask; /* what was blocked before */
     pid_t child;
     int go_fd;    /* the child starts its command when this says so */
     int error_fd; /* the errno of an exec that failed; else its end */
@@ -96,8 +93,6 @@ static int set_environment(const struct run *r)
         setenv("CORECLR_NOTIFICATION_PROFILERS", clp_strbuf_text(&b), 1) < 0 ||
         setenv("CLRPULSE_ATTACH", r->announcement, 1) < 0)
         return -ENOMEM;
-    if (*r->hooks && setenv("DOTNET_STARTUP_HOOKS", r->hooks, 1) < 0)
-        return -ENOMEM;
     return 0;
 }
 
@@ -157,19 +152,6 @@ static int let_it_start(struct run *r, struct clp_fault *f)
 
 /* ---- all of it ----------------------------------------------------------------------------- */
 
-/* Without the hook the command is recorded all the same. */
-static void prepare_hook(struct run *r, struct clp_target_config *c)
-{
-    if (c->no_hook)
-        return;
-    int e = clp_hook_environment(r->library, getenv("DOTNET_STARTUP_HOOKS"), r->hooks,
-                                 sizeof(r->hooks), r->no_hook, sizeof(r->no_hook));
-    if (e == 0)
-        return;
-    r->hooks[0] = '\0';
-    c->no_hook = r->no_hook;
-}
-
 static int prepare(struct run *r, struct clp_fault *f)
 {
     struct clp_target_config c;
@@ -179,8 +161,6 @@ static int prepare(struct run *r, struct clp_fault *f)
     int e = clp_library_find(&r->library, f);
     if (e == 0)
         e = clp_recording_prepare(&r->recording, r->library, &c, f);
-    if (e == 0)
-        prepare_hook(r, &c);
     if (e == 0)
         e = clp_target_announce(&c, &r->recording.target, r->announcement, f);
     if (e < 0)

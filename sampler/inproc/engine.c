@@ -95,13 +95,12 @@ static bool wall_stack_to_all(void *user, const struct clp_feed_sample *s)
     return all;
 }
 
-static void wait_to_all(void *user, const struct clp_thread *t, enum clp_special special,
-                        uint16_t flags, uint64_t wait_ns, uint64_t time_ns)
+static void wait_to_all(void *user, const struct clp_thread *t, const struct clp_feed_waiting *w)
 {
     (void)user;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (listens(clp_links_at(i), CLP_SAMPLE_WALL))
-            clp_feed_wait(&clp_links_at(i)->feed, t, special, flags, wait_ns, time_ns);
+            clp_feed_wait(&clp_links_at(i)->feed, t, w);
 }
 
 static const struct clp_collect_sink collect_sink = {.stack = stack_to_all, .count = count_to_all};

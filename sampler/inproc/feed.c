@@ -211,18 +211,17 @@ static int define_endpoint(struct clp_feed *f, uint32_t id)
     return 0;
 }
 
-static bool in_span(const struct clp_feed_sample *s)
+static bool in_span(const struct clp_span *span)
 {
-    return s->span && s->span->span_id && (s->span->trace_high | s->span->trace_low);
+    return span && span->span_id && (span->trace_high | span->trace_low);
 }
 
 /* The ring says which span the thread is in; false when it is full. */
-static bool define_span(struct clp_feed *f, struct clp_feed_thread *e,
-                        const struct clp_feed_sample *s)
+static bool define_span(struct clp_feed *f, struct clp_feed_thread *e, const struct clp_span *span)
 {
-    if (!in_span(s) || memcmp(&e->span, s->span, sizeof(e->span)) == 0)
+    if (!in_span(span) || memcmp(&e->span, span, sizeof(e->span)) == 0)
         return true;
-    int r = define_endpoint(f, s->span->endpoint);
+    int r = define_endpoint(f, span->endpoint);
     struct clp_rec_span *rec =
         r == -ENOSPC ? NULL : clp_ring_reserve(&f->ring, sizeof(struct clp_rec_span));
     if (!rec)
@@ -230,14 +229,14 @@ static bool define_span(struct clp_feed *f, struct clp_feed_thread *e,
     *rec = (struct clp_rec_span){
         .rec = {.size = sizeof(*rec), .type = CLP_REC_SPAN},
         .thread_id = e->thread_id,
-        .endpoint = r == 0 ? s->span->endpoint : 0,
-        .trace_high = s->span->trace_high,
-        .trace_low = s->span->trace_low,
-        .span_id = s->span->span_id,
-        .local_root_span_id = s->span->local_root_span_id,
+        .endpoint = r == 0 ? span->endpoint : 0,
+        .trace_high = span->trace_high,
+        .trace_low = span->trace_low,
+        .span_id = span->span_id,
+        .local_root_span_id = span->local_root_span_id,
     };
     clp_ring_commit(&f->ring);
-    e->span = *s->span;
+    e->span = *span;
     f->counters[CLP_CTR_SPANS]++;
     return true;
 }
@@ -398,12 +397,12 @@ bool clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s)
                     .value_ns = s->value_ns,
                     .time_ns = s->time_ns,
                     .value2 = s->value2,
-                    .flags = s->flags | (in_span(s) ? CLP_SAMPLE_IN_SPAN : 0),
+                    .flags = s->flags | (in_span(s->span) ? CLP_SAMPLE_IN_SPAN : 0),
                     .count = s->count,
                     .frames = frames,
                     .total = cpu ? CLP_CTR_SAMPLED_CPU_NS : CLP_CTR_WALL_WAIT_NS};
     if (!define_thread(f, e, s->thread) || define_frames(f, s, frames) < 0 ||
-        !define_span(f, e, s) || !write_sample(f, e, &o)) {
+        !define_span(f, e, s->span) || !write_sample(f, e, &o)) {
         wait_for_room(f, e, s->kind, CLP_SPECIAL_NONE, s->value_ns, s->time_ns);
         return false;
     }
@@ -433,25 +432,27 @@ void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_spec
         wait_for_room(f, e, CLP_SAMPLE_CPU, special, cpu_ns, time_ns);
 }
 
-void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
-                   uint16_t flags, uint64_t wait_ns, uint64_t time_ns)
+void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t, const struct clp_feed_waiting *w)
 {
     struct clp_feed_thread *e = entry_of(f, t);
+    enum clp_special special = w->special;
+    const struct clp_span *span = w->flags & CLP_SAMPLE_CPU_WAIT ? w->span : NULL;
     bool any =
         e->rest[index_of(CLP_SAMPLE_CPU)].has_stack || e->rest[index_of(CLP_SAMPLE_WALL)].has_stack;
-    if (special == CLP_SPECIAL_NONE && !(flags & CLP_SAMPLE_CPU_WAIT && any))
+    if (special == CLP_SPECIAL_NONE && !(w->flags & CLP_SAMPLE_CPU_WAIT && any))
         special = e->rest[index_of(CLP_SAMPLE_WALL)].has_stack ? CLP_SPECIAL_NONE
                                                                : CLP_SPECIAL_UNKNOWN_WAIT;
     uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, special, 0);
     struct out o = {.kind = CLP_SAMPLE_WALL,
-                    .value_ns = wait_ns,
-                    .time_ns = time_ns,
-                    .flags = (uint16_t)(flags | (special ? CLP_SAMPLE_NO_STACK : 0)),
+                    .value_ns = w->wait_ns,
+                    .time_ns = w->time_ns,
+                    .flags = (uint16_t)(w->flags | (special ? CLP_SAMPLE_NO_STACK : 0) |
+                                        (in_span(span) ? CLP_SAMPLE_IN_SPAN : 0)),
                     .count = special != CLP_SPECIAL_NONE,
                     .frames = &frame,
                     .total = wall_total_of(special)};
-    if (!define_thread(f, e, t) || !write_sample(f, e, &o))
-        wait_for_room(f, e, CLP_SAMPLE_WALL, special, wait_ns, time_ns);
+    if (!define_thread(f, e, t) || !define_span(f, e, span) || !write_sample(f, e, &o))
+        wait_for_room(f, e, CLP_SAMPLE_WALL, special, w->wait_ns, w->time_ns);
 }
 
 static void show(const struct clp_feed *f, _Atomic uint64_t *shared)

@@ -65,8 +65,14 @@ void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_spec
 
 /* Waiting time without a stack of its own. `special` 0: the stack of the thread's last sample of
  * kind WALL, or, with the flag CLP_SAMPLE_CPU_WAIT, of kind CPU. */
-void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
-                   uint16_t flags, uint64_t wait_ns, uint64_t time_ns);
+struct clp_feed_waiting {
+    enum clp_special special;
+    uint16_t flags;
+    uint64_t wait_ns, time_ns;
+    const struct clp_span *span; /* with CLP_SAMPLE_CPU_WAIT: where the thread was; NULL: in none */
+};
+void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t,
+                   const struct clp_feed_waiting *w);
 
 /* Writes what waits for room, then the mark with the counters as they are. true when both are in
  * the ring; false: try later. */

@@ -165,6 +165,8 @@ struct clp_thread *clp_threads_account(const struct clp_capture *c, uint64_t *re
         return &r->pub;
     }
     r->sampled = true;
+    r->wall.ran = true;
+    r->wall.ran_span = c->span;
     if (c->thread_cpu_ns <= r->pub.accounted_ns)
         return &r->pub; /* its time went out with a flush meanwhile */
     uint64_t all = c->thread_cpu_ns - r->pub.accounted_ns;

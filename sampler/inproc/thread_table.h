@@ -9,6 +9,7 @@
 #define CLP_SAMPLER_INPROC_THREAD_TABLE_H
 
 #include "base/core/lock.h"
+#include "sampler/inproc/clp_span.h"
 #include "sampler/inproc/threads.h"
 #include "sampler/inproc/wall_account.h"
 
@@ -32,12 +33,15 @@ enum {                             /* inbox bits */
 /* What wall.c knows of a thread. Loop, except while a callback makes the record. */
 struct clp_wall_thread {
     struct clp_wall_account account;
-    uint64_t clock_ns;   /* CPU clock when its stack was taken: while it stands, the stack holds */
-    uint64_t changed_ns; /* when the clock was last seen to have moved */
-    uint64_t hash;       /* of the stack; 0 none */
-    uint64_t delay_ns;   /* time on the run queue that was told */
-    uint32_t copy_bytes; /* of its stack */
+    uint64_t clock_ns;    /* CPU clock when its stack was taken: while it stands, the stack holds */
+    uint64_t changed_ns;  /* when the clock was last seen to have moved */
+    uint64_t hash;        /* of the stack; 0 none */
+    uint64_t delay_ns;    /* time on the run queue that was told */
+    struct clp_span span; /* in which it could run at the last look */
+    struct clp_span ran_span;           /* of its last CPU sample since */
+    uint32_t copy_bytes;                /* of its stack */
     bool begun, has_stack, delay_known; /* has_stack: every reader has it */
+    bool could_run, ran;                /* whether `span` and `ran_span` say something */
 };
 
 struct clp_record {

@@ -74,7 +74,9 @@ static void tell(const struct clp_record *r, enum clp_special special, uint16_t 
                  uint64_t time_ns)
 {
     if (ns)
-        W.sink.wait(W.sink.user, &r->pub, special, flags, ns, time_ns);
+        W.sink.wait(W.sink.user, &r->pub,
+                    &(struct clp_feed_waiting){
+                        .special = special, .flags = flags, .wait_ns = ns, .time_ns = time_ns});
 }
 
 static bool is_kernel_worker(const struct clp_record *r)
@@ -111,6 +113,64 @@ static uint64_t cpu_wait_of(struct clp_record *r)
     return since;
 }
 
+/* ---- runnable without a CPU ---------------------------------------------------------------- */
+
+static void tell_runnable(const struct clp_record *r, const struct clp_span *span, uint64_t ns,
+                          uint64_t time_ns)
+{
+    struct clp_feed_waiting w = {
+        .flags = CLP_SAMPLE_CPU_WAIT, .wait_ns = ns, .time_ns = time_ns, .span = span};
+    if (ns == 0)
+        return;
+    clp_spans_saw_root(span->local_root_span_id);
+    W.sink.wait(W.sink.user, &r->pub, &w);
+}
+
+/* Such a thread has no stack that could be read, but its request can be: a worker that looks for
+ * work between two requests waits for a CPU in neither. It goes in equal parts to those in which
+ * the thread was seen to be able to run: at the last look, in its last CPU sample since, and now.
+ */
+static void tell_cpu_wait(struct clp_record *r, const struct clp_span *now, uint64_t ns,
+                          uint64_t time_ns)
+{
+    static const struct clp_span none;
+    struct clp_wall_thread *w = &r->wall;
+    const struct clp_span *seen[3];
+    unsigned n = 0;
+    if (w->could_run)
+        seen[n++] = &w->span;
+    if (w->ran)
+        seen[n++] = &w->ran_span;
+    if (now)
+        seen[n++] = now;
+    if (n == 0)
+        seen[n++] = &none;
+    bool same = true;
+    for (unsigned i = 1; i < n; i++)
+        same = same && seen[i]->span_id == seen[0]->span_id;
+    for (unsigned i = 0; !same && i + 1 < n; i++)
+        tell_runnable(r, seen[i], ns / n, time_ns);
+    tell_runnable(r, seen[n - 1], same ? ns : ns - (n - 1) * (ns / n), time_ns);
+    w->could_run = now != NULL;
+    w->ran = false;
+    if (now)
+        w->span = *now;
+}
+
+static void current_span(const struct clp_record *r, struct clp_span *ret)
+{
+    (void)clp_span_read(atomic_load(&clp_table_slot(r)->span), ret);
+}
+
+/* The thread can run: what the kernel counted since the last look. */
+static void look_at_runnable(struct clp_record *r, uint64_t now_ns, uint64_t clock_ns)
+{
+    struct clp_span span;
+    current_span(r, &span);
+    uint64_t ns = clp_wall_account_take(&r->wall.account, now_ns, clock_ns, cpu_wait_of(r));
+    tell_cpu_wait(r, &span, ns, now_ns);
+}
+
 /* All that is owed, without a new stack.  `runnable`: the thread could run just now, so what the
  * kernel has not counted yet is most likely its wait for a CPU. */
 static void tell_all(struct clp_record *r, uint64_t now_ns, uint64_t clock_ns, bool runnable)
@@ -125,7 +185,9 @@ static void tell_all(struct clp_record *r, uint64_t now_ns, uint64_t clock_ns, b
         s.old_ns = s.new_ns = 0;
     }
     tell(r, word, 0, s.old_ns + s.new_ns, now_ns);
-    tell(r, CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, s.cpu_wait_ns, now_ns);
+    struct clp_span span;
+    current_span(r, &span);
+    tell_cpu_wait(r, runnable ? &span : NULL, s.cpu_wait_ns, now_ns);
 }
 
 /* ---- a new stack --------------------------------------------------------------------------- */
@@ -167,7 +229,7 @@ static void take_stack(struct clp_record *r, const struct clp_wall_shot *shot,
     /* A thread that has not run since we came has not waited for a CPU either. */
     uint64_t cpu_wait = shot->clock_ns > w->account.cpu_from_ns ? cpu_wait_of(r) : 0;
     clp_wall_account_split(&w->account, shot->time_ns, shot->clock_ns, cpu_wait, &s);
-    tell(r, CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, s.cpu_wait_ns, shot->time_ns);
+    tell_cpu_wait(r, NULL, s.cpu_wait_ns, shot->time_ns);
     if (!w->has_stack) { /* nothing that it could be shared with */
         s.new_ns += s.old_ns;
         s.old_ns = 0;
@@ -257,6 +319,8 @@ static void visit(struct clp_record *r, uint64_t now_ns)
         if (e < 0 && e != -EAGAIN && e != -EBUSY && e != -ESRCH) {
             w->has_stack = false;
             tell_all(r, w->changed_ns, clock, false);
+        } else if (e == -EBUSY || e == -EAGAIN) {
+            look_at_runnable(r, w->changed_ns, clock);
         }
     }
     set_due(r, now_ns);
@@ -379,7 +443,9 @@ static void thread_ended(struct clp_record *r, uint64_t now_ns)
     else if (r->sampled || end - CLP_MIN(end, r->wall.account.from_ns) > SHORT_LIFE_NS)
         tell(r, CLP_SPECIAL_THREAD_ENDED, 0, left, end);
     else if (left)
-        W.sink.wait(W.sink.user, clp_threads_process(), CLP_SPECIAL_SHORT_LIVED, 0, left, end);
+        W.sink.wait(W.sink.user, clp_threads_process(),
+                    &(struct clp_feed_waiting){
+                        .special = CLP_SPECIAL_SHORT_LIVED, .wait_ns = left, .time_ns = end});
     W.due_ns[clp_table_index(r)] = 0;
     clp_wall_shot_forget(r->pub.thread_id);
 }

@@ -21,8 +21,7 @@ struct clp_wall_sink {
     /* A stack of kind WALL. False when a reader has not got it. */
     bool (*stack)(void *user, const struct clp_feed_sample *s);
     /* Time for no new stack; as clp_feed_wait. */
-    void (*wait)(void *user, const struct clp_thread *t, enum clp_special special, uint16_t flags,
-                 uint64_t wait_ns, uint64_t time_ns);
+    void (*wait)(void *user, const struct clp_thread *t, const struct clp_feed_waiting *w);
 };
 
 struct clp_wall_totals {

@@ -73,11 +73,16 @@ def wait_for(condition, seconds, what):
 class Target:
     """A running test program."""
 
-    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None, prefix=(), program=None):
-        """`prefix` starts the program somewhere else (unshare...), which then finds it as `program`."""
+    def __init__(self, test, mode, *options, env=None, duration=None, tfm=None, kind="",
+                 program="ClpTarget", prefix=()):
+        """`kind`: a publish of tools/publish-targets beside the plain one: "web", "single"... `prefix`
+        starts the program somewhere else (unshare...), which then finds it as `program`."""
         self.directory = tempfile.mkdtemp(prefix="clp-target-")
         test.addCleanup(self.close)
-        program = program or os.path.join(environment("CLP_TARGETS"), tfm or framework(), "ClpTarget")
+        publish = (kind + "-" if kind else "") + (tfm or framework())
+        program = os.path.join(environment("CLP_TARGETS"), publish, program)
+        if not prefix and not os.path.exists(program):
+            raise RuntimeError(f"{program} is missing: run tools/publish-targets {publish}")
         command = [*prefix, program, mode, *map(str, options)]
         if duration:
             command += ["--duration", str(duration)]

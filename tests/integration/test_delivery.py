@@ -1,139 +1,18 @@
 #!/usr/bin/env python3
-"""Delivery from outside: independent receivers, crashes, full disks, TLS, proxies, secrets.
-
-`tools/install-receivers` must have put the receivers' packages into the cache; without them the tests
-that need them are skipped."""
+"""Delivery from outside: every kind against independent receivers, and what is shown to people."""
 
 import base64
 import collections
 import glob
-import gzip
-import http.server
 import json
 import os
-import random
 import shutil
-import signal
-import socket
-import ssl
 import subprocess
-import sys
-import tempfile
-import threading
 import time
 import unittest
 
 import pprof
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-CACHE = os.path.join(os.environ.get("CLP_CACHE") or os.path.expanduser("~/.cache/clrpulse"), "receivers")
-DELIVER = os.environ.get("CLP_DELIVER", "")
-CLRPULSE = os.environ.get("CLP_CLRPULSE", "")
-RUNTIME = "6f1e6b0a-0000-4000-8000-0123456789ab"
-SANITIZED = bool(os.environ.get("CLP_SANITIZED"))
-
-
-def has_node():
-    return shutil.which("node") and shutil.which("protoc") and os.path.exists(f"{CACHE}/installed")
-
-
-def has_dotnet():
-    return shutil.which("dotnet") and os.path.exists(f"{CACHE}/dotnet/stamp")
-
-
-def environment(**more):
-    clean = {k: v for k, v in os.environ.items() if "proxy" not in k.lower() and not k.startswith("DD_")}
-    return {**clean, **more}
-
-
-class Receiver:
-    """A receiver in a directory of its own: the one for Node, unless said otherwise."""
-
-    def __init__(self, test, unix=None, dotnet=False):
-        self.out = tempfile.mkdtemp(prefix="clp-receiver-")
-        test.addCleanup(shutil.rmtree, self.out, ignore_errors=True)
-        words = [f"{CACHE}/dotnet/Receiver", self.out] if dotnet else self.node()
-        self.process = subprocess.Popen(words + ([unix] if unix else []), stdout=subprocess.PIPE, text=True,
-                                        env=environment(DOTNET_EnableDiagnostics="0"))
-        test.addCleanup(self.close)
-        self.port = int(self.process.stdout.readline())
-
-    def node(self):
-        descriptors = f"{self.out}/descriptors"
-        protos = ["push.proto", "parca.proto", "check.proto", "profile.proto"]
-        subprocess.run(["protoc", f"--proto_path={HERE}/receiver", "--include_imports",
-                        f"--descriptor_set_out={descriptors}", *protos], check=True)
-        return ["node", f"{HERE}/receiver/receiver.js", CACHE, descriptors, self.out]
-
-    def close(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
-
-    def url(self, path=""):
-        return f"http://127.0.0.1:{self.port}{path}"
-
-    def answer(self, status):
-        subprocess.run(["curl", "-sS", "--noproxy", "*", "-X", "POST", "-d", "", self.url(f"/_answer/{status}")],
-                       check=True, stdout=subprocess.DEVNULL)
-
-    def taken(self):
-        taken = []
-        for path in sorted(glob.glob(f"{self.out}/*.json")):
-            with open(path) as file:
-                taken.append(json.load(file))
-        return taken
-
-    def data(self, request, part=None):
-        for file in request["files"]:
-            if part is None or file["part"] == part:
-                with open(f"{self.out}/{file['file']}", "rb") as stream:
-                    return stream.read()
-        raise AssertionError(f"no part {part}")
-
-
-class Case(unittest.TestCase):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="clp-delivery-")
-        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
-        self.spool = f"{self.directory}/spool"
-
-    def words(self, first, count, period_ms, wait_s, *upload):
-        return [DELIVER, self.spool, str(first), str(count), str(period_ms), str(wait_s), *upload]
-
-    def deliver(self, *upload, first=0, count=1, period_ms=0, wait_s=20, env=None):
-        done = subprocess.run(self.words(first, count, period_ms, wait_s, *upload), capture_output=True,
-                              text=True, timeout=wait_s + 60, env=environment(**(env or {})))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        stats = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        return stats, done.stderr
-
-    def check_pprof(self, data, types):
-        """Every rule that some intake has, and Go's own reader."""
-        profile = pprof.Profile(data)
-        plain = gzip.decompress(data)
-        self.assertEqual(profile.sample_types, types)
-        ids = {4: [], 5: [], 3: []}
-        for number, value in pprof.fields(plain):
-            if number in ids:
-                ids[number].append(dict(pprof.fields(value))[1])
-        for number, found in ids.items():
-            self.assertEqual(found, list(range(1, len(found) + 1)), f"ids of field {number}")
-        for sample in profile.samples:
-            self.assertTrue(any(sample.values.values()))
-            self.assertTrue(all(v >= 0 for v in sample.values.values()))
-        self.assertEqual(profile.default_sample_type, types[-1][0])
-        if shutil.which("go"):
-            path = f"{self.directory}/profile.pb.gz"
-            with open(path, "wb") as file:
-                file.write(data)
-            done = subprocess.run(["go", "tool", "pprof", "-symbolize=none", "-raw", path], capture_output=True,
-                                  text=True, env=environment(HOME=self.directory))
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn("Samples:", done.stdout)
-        return profile
-
+from delivery import (CACHE, CLRPULSE, RUNTIME, Case, PlainIntake, Receiver, environment, has_dotnet, has_node, main)
 
 KNOWN = {
     "process_cpu": ([("cpu", "nanoseconds")], ("cpu", "nanoseconds"), {"cpu": 4000}),
@@ -418,247 +297,116 @@ class TestClients(Case):
         pprof.Profile(receiver.data(taken[0]))
 
 
-class PlainIntake:
-    """A receiver without packages: keeps heads and profiles; can be told to fail."""
+class Agent:
+    """A real agent without targets, which takes up what is in the spool."""
 
-    def __init__(self, test, context=None):
-        self.requests, self.status, self.broken = [], 200, 0
-        intake = self
+    def __init__(self, test, uploads, env=None, **settings):
+        self.test, self.directory = test, test.directory
+        self.config = f"{test.directory}/clrpulse.yaml"
+        self.env = environment(**(env or {}))
+        with open(self.config, "w") as file:
+            file.write("targets: { include: ['*no such process*'] }\nupload:\n")
+            file.writelines(f"  - {upload}\n" for upload in uploads)
+            file.write(f"state: {{ dir: {test.directory}/state }}\nspool: {{ dir: {test.spool} }}\n")
+        self.log = open(f"{test.directory}/log", "wb")
+        self.process = subprocess.Popen([CLRPULSE, "agent", "-c", self.config], stdin=subprocess.DEVNULL,
+                                        stdout=self.log, stderr=self.log, env=self.env)
+        test.addCleanup(self.close)
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    def close(self):
+        self.process.terminate()
+        self.process.wait()
+        self.log.close()
 
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if intake.status == 200:
-                    try:
-                        pprof.Profile(body)
-                    except Exception:
-                        intake.broken += 1
-                    intake.requests.append((int(self.headers["Clrpulse-Seq"]), self.headers["Clrpulse-Kind"],
-                                            self.headers["Clrpulse-Start"]))
-                self.send_response(intake.status)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
+    def run(self, *words):
+        return subprocess.run([CLRPULSE, *words, "-c", self.config], capture_output=True, text=True, timeout=90,
+                              env=self.env)
 
-            def log_message(self, *_):
-                pass
+    def uploads(self):
+        done = self.run("status", "--json")
+        return json.loads(done.stdout)["uploads"] if done.returncode == 0 else None
 
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.handle_error = lambda *_: None  # clients are killed here
-        if context:
-            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
-        self.port = self.server.server_port
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        test.addCleanup(self.server.server_close)
-        test.addCleanup(self.server.shutdown)
-
-    def sequences(self, kind="cpu"):
-        return [seq for seq, what, _ in self.requests if what == kind]
-
-
-class TestOutage(Case):
-    def test_intake_comes_back(self):
-        """Down while 300 windows end (as 10 minutes with a period of 2 s), then up."""
-        intake = PlainIntake(self)
-        intake.status = 503
-        threading.Timer(8, lambda: setattr(intake, "status", 200)).start()
-        stats, log = self.deliver("http", f"url=http://127.0.0.1:{intake.port}/", count=300, period_ms=15,
-                                  wait_s=60)
-        self.assertEqual(stats[0]["sent"], 300, log)
-        self.assertGreater(stats[0]["retried"], 3)
-        self.assertEqual(intake.sequences(), list(range(300)), "each once, in order")
-        self.assertEqual(len(intake.requests), 300 * 7)
-        starts = [start for _, kind, start in intake.requests if kind == "cpu"]
-        self.assertEqual(starts, sorted(starts), "with their own times")
-        if not SANITIZED:
-            self.assertLess(stats[0]["rss_kib"], 60 * 1024)
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 60
+        while not ((uploads := self.uploads()) and condition(uploads)):
+            with open(f"{self.directory}/log") as log:
+                self.test.assertLess(time.monotonic(), deadline, f"{uploads} {log.read()}")
+            time.sleep(0.1)
+        return uploads
 
 
-class TestCrash(Case):
-    def test_killed_at_random(self):
-        """kill -9 at random points: what was in the spool arrives, whole; at most the request that was on
-        its way at the moment of each kill comes twice."""
-        intake = PlainIntake(self)
-        rounds = int(os.environ.get("CLP_KILLS", "200"))
-        rng, spooled, first = random.Random(7), set(), 0
-        upload = ["http", f"url=http://127.0.0.1:{intake.port}/"]
-        for _ in range(rounds):
-            process = subprocess.Popen(self.words(first, 1000, 5, 5, *upload), stdout=subprocess.PIPE,
-                                       stderr=subprocess.DEVNULL, text=True, env=environment())
-            self.assertEqual(process.stdout.readline(), "started\n")
-            time.sleep(rng.uniform(0, 0.15))
-            process.send_signal(signal.SIGKILL)
-            text, _ = process.communicate()
-            spooled.update(int(line.split()[1]) for line in text.splitlines() if line.startswith("put "))
-            first = max(spooled, default=-1) + 2  # the one after may be in the spool without being said
-        stats, log = self.deliver(*upload, first=first, count=1, wait_s=30)
-        self.assertEqual(stats[0]["backlog"], 0, log)
-        self.assertEqual(intake.broken, 0, "no torn upload")
-        for kind in ("cpu", "gc"):
-            counts = collections.Counter(intake.sequences(kind))
-            self.assertEqual(sorted(spooled - set(counts)), [], "nothing that was spooled is lost")
-            self.assertLessEqual(sum(counts.values()) - len(counts), rounds, "at most one twice for each kill")
-        self.assertEqual(glob.glob(f"{self.spool}/*.bad"), [])
-        self.assertEqual(glob.glob(f"{self.spool}/*.tmp"), [])
+class TestPeople(Case):
+    """What people are told."""
 
+    def leave_behind(self, *intakes, count=3):
+        """Profiles in the spool that none of these intakes has."""
+        upload = []
+        for intake in intakes:
+            intake.status = 503
+            upload += ["+", "http", intake.url()]
+        self.deliver(*upload[1:], count=count, wait_s=0)
+        for intake in intakes:
+            intake.status = 200
 
-class TestDisk(Case):
-    def test_full_disk(self):
-        """A spool of 256 KiB: older profiles make room, none is torn, all that is left arrives."""
-        os.mkdir(self.spool)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", self.spool],
-                          stderr=subprocess.DEVNULL).returncode != 0:
-            self.skipTest("a tmpfs cannot be mounted here")
-        self.addCleanup(subprocess.run, ["umount", self.spool])
-        intake = PlainIntake(self)
-        intake.status = 503
-        threading.Timer(4, lambda: setattr(intake, "status", 200)).start()
-        stats, log = self.deliver("http", f"url=http://127.0.0.1:{intake.port}/", count=200, period_ms=5,
-                                  wait_s=30)
-        self.assertEqual(intake.broken, 0)
-        sequences = intake.sequences()
-        self.assertEqual(sequences, sorted(set(sequences)))
-        self.assertEqual(sequences[-1], 199, log)
-        self.assertEqual(stats[0]["backlog"], 0, log)
-        self.assertIn("the spool was full", log)
-        self.assertEqual(os.listdir(self.spool), ["lock"])
+    def test_status(self):
+        refuses, down, well = PlainIntake(self), PlainIntake(self), PlainIntake(self)
+        self.leave_behind(refuses, down, well)
+        refuses.status, refuses.body, down.status = 403, b"not you", 503
+        agent = Agent(self, [f"{{ kind: http, url: 'http://127.0.0.1:{intake.port}/' }}"
+                             for intake in (refuses, down, well)])
+        told = agent.wait_for(lambda u: u[0]["refused"] == 3 and u[1]["retries"] > 1 and u[2]["delivered"] == 3)
+        self.assertEqual([u["delivered"] for u in told], [0, 0, 3])
+        self.assertEqual([u["waiting"] for u in told], [0, 3, 0])
+        self.assertEqual(told[0]["dropped"]["refused"], 3)
+        self.assertGreater(told[1]["waiting_bytes"], 1000)
+        self.assertIn("answered 403 (check the user, password, token or key): not you", told[0]["last_error"])
+        self.assertIn("answered 503", told[1]["last_error"])
+        self.assertEqual(told[2]["last_error"], "")
+        text = agent.run("status").stdout
+        for words in ("3 delivered, 0 waiting", "0 delivered, 3 waiting", "3 refused", "not you", "answered 503"):
+            self.assertIn(words, text)
+        self.assertEqual(well.sequences(), [0, 1, 2])
+        down.status = 200
+        self.assertEqual(agent.run("spool", "flush").returncode, 0)
+        told = agent.wait_for(lambda u: u[1]["delivered"] == 3)
+        self.assertEqual(told[1]["last_error"], "", "all is well again")
+        self.assertEqual(down.sequences(), [0, 1, 2])
 
-
-class TestSize(Case):
-    def test_a_million_stacks(self):
-        """50 MB of samples to a limit of 2 MB: taken, with its total, in bounded memory."""
-        stats, log = self.deliver("directory", f"path={self.directory}/all", "+", "directory",
-                                  f"path={self.directory}/files", "size_max=2000000", count="big", wait_s=100)
-        path, = glob.glob(f"{self.directory}/files/*cpu*")
-        with open(path, "rb") as file:
-            data = file.read()
-        self.assertLessEqual(len(gzip.decompress(data)), 2000000)
-        self.assertEqual(pprof.Profile(data).total("cpu"), sum(1 + i % 100 for i in range(1000000)))
-        self.assertGreater(stats[1]["folded"], 0)
-        self.assertIn("stacks of 40 frames", log)
-        print(f"peak RSS {stats[1]['rss_kib'] / 1024:.0f} MiB", file=sys.stderr)
-        if not SANITIZED:
-            self.assertLess(stats[1]["rss_kib"], 100 * 1024)
-
-
-class TestNetwork(Case):
-    def certificate(self, name, names, days=10, ca=None):
-        """A key and a certificate; signed by `ca`, or by itself."""
-        base = f"{self.directory}/{name}"
-        signed = ["-CA", f"{ca}.pem", "-CAkey", f"{ca}.key"] if ca else []
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{base}.key",
-                        "-out", f"{base}.pem", "-days", str(days), "-subj", f"/CN={name}",
-                        "-addext", f"subjectAltName={names}", *signed], check=True, capture_output=True)
-        return base
-
-    def tls(self, base):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(f"{base}.pem", f"{base}.key")
-        return PlainIntake(self, context)
-
-    def fails(self, words, *upload):
-        stats, log = self.deliver(*upload, wait_s=2)
-        self.assertEqual(stats[0]["sent"], 0)
-        self.assertIn(words, log)
-        self.assertEqual(stats[0]["backlog"], 1, "nothing is dropped for it")
-
-    def test_tls(self):
-        ca = self.certificate("ca", "DNS:ca.test")
-        good = self.tls(self.certificate("good", "IP:127.0.0.1", ca=ca))
-        stats, log = self.deliver("http", f"url=https://127.0.0.1:{good.port}/", f"ca_file={ca}.pem")
-        self.assertEqual(stats[0]["sent"], 1, log)
-        shutil.rmtree(self.spool)
-        self.fails("in ca_file", "http", f"url=https://127.0.0.1:{good.port}/")
-        shutil.rmtree(self.spool)
-        wrong = self.tls(self.certificate("wrong", "DNS:other.test", ca=ca))
-        self.fails("as the certificate does", "http", f"url=https://127.0.0.1:{wrong.port}/", f"ca_file={ca}.pem")
-        shutil.rmtree(self.spool)
-        alone = self.tls(self.certificate("alone", "IP:127.0.0.1"))
-        self.fails("self-signed", "http", f"url=https://127.0.0.1:{alone.port}/")
-
-    def proxy(self, password):
-        """A CONNECT proxy that wants a user, on a port of its own."""
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.addCleanup(listener.close)
-        seen = []
-
-        def serve():
-            while True:
-                try:
-                    client, _ = listener.accept()
-                except OSError:
-                    return
-                head = b""
-                while b"\r\n\r\n" not in head:
-                    head += client.recv(4096)
-                seen.append(head.split(b"\r\n")[0].decode())
-                if b"Proxy-Authorization: Basic " + password not in head:
-                    client.sendall(b"HTTP/1.1 407 Who\r\nContent-Length: 0\r\n\r\n")
-                    client.close()
-                    continue
-                host, port = head.split()[1].decode().split(":")
-                server = socket.create_connection((host, int(port)))
-                client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-                for a, b in ((client, server), (server, client)):
-                    threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
-
-        threading.Thread(target=serve, daemon=True).start()
-        return listener.getsockname()[1], seen
-
-    @staticmethod
-    def copy(a, b):
-        try:
-            while piece := a.recv(65536):
-                b.sendall(piece)
-        except OSError:
+    @unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
+    def test_check(self):
+        """One test profile to each upload; one line each, in words."""
+        receiver, intake = Receiver(self, dotnet=True), PlainIntake(self)
+        intake.status, intake.body = 401, b"who are you?"
+        with open(f"{self.directory}/file", "w"):
             pass
-        b.close()
-
-    def test_proxy(self):
-        base = self.certificate("alone", "IP:127.0.0.1")
-        intake = self.tls(base)
-        port, seen = self.proxy(b"bWU6cGFzcw==")  # me:pass
-        url = [f"url=https://127.0.0.1:{intake.port}/", f"ca_file={base}.pem"]
-        stats, log = self.deliver("http", *url, f"proxy=http://me:pass@127.0.0.1:{port}")
-        self.assertEqual(stats[0]["sent"], 1, log)
-        self.assertEqual(seen[0], f"CONNECT 127.0.0.1:{intake.port} HTTP/1.1")
-        shutil.rmtree(self.spool)
-        stats, log = self.deliver("http", *url, env={"https_proxy": f"http://127.0.0.1:{port}"}, wait_s=2)
-        self.assertEqual(stats[0]["sent"], 0, "without its password it does not let us through")
-        self.assertIn("407", log)
-        shutil.rmtree(self.spool)
-        stats, log = self.deliver("http", *url, env={"https_proxy": f"http://127.0.0.1:{port}",
-                                                     "no_proxy": "127.0.0.1"})
-        self.assertEqual(stats[0]["sent"], 1, log)
-
-
-class TestSecrets(Case):
-    def test_nothing_is_shown(self):
-        intake = PlainIntake(self)
-        intake.status = 401
-        path = f"{self.directory}/token"
-        with open(path, "w") as file:
-            file.write("plantedFILE\n")
-        url = f"url=http://plantedUSER:plantedPASS@127.0.0.1:{intake.port}/x?k=plantedQUERY"
-        words = self.words(0, 3, 0, 5, "http", url, "header=X-Key: env:SOME_KEY", f"token=file:{path}",
-                           "+", "pyroscope", f"url=http://127.0.0.1:1/", "user=u", "password=env:SOME_KEY")
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60,
-                              env=environment(SOME_KEY="plantedENV"))
-        self.assertEqual(done.returncode, 0)
-        self.assertIn("answered 401", done.stderr)
-        seen = done.stdout + done.stderr
-        for file in glob.glob(f"{self.spool}/*"):
-            with open(file, "rb") as stream:
-                seen += stream.read().decode(errors="replace")
-        for secret in ("FILE", "ENV", "PASS", "QUERY", "USER"):
-            self.assertNotIn("planted" + secret, seen)
+        uploads = [
+            ("pyroscope", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("datadog", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("otlp", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("parca", f"url: '{receiver.url()}'", "ok", "was taken by"),
+            ("pyroscope", f"url: '{receiver.url('/elsewhere')}'", "error", "check the path of the URL"),
+            ("http", f"url: 'http://127.0.0.1:{intake.port}/'", "error", "token or tenant): who are you?"),
+            ("parca", f"url: '{receiver.url()}', token: 'env:CLP_NO_SUCH'", "error", "is not set"),
+            ("directory", f"path: '{self.directory}/file/below'", "error", "Not a directory"),
+        ]
+        config = f"{self.directory}/check.yaml"
+        with open(config, "w") as file:
+            file.write("upload:\n" + "".join(f"  - {{ kind: {kind}, {more} }}\n" for kind, more, *_ in uploads))
+        done = subprocess.run([CLRPULSE, "check", "-c", config], capture_output=True, text=True, timeout=90,
+                              env=environment())
+        self.assertEqual(done.returncode, 1, done.stderr)
+        lines = [line for line in done.stdout.splitlines() if " upload " in line]
+        self.assertEqual(len(lines), len(uploads), done.stdout)
+        for line, (kind, _, word, words) in zip(lines, uploads):
+            self.assertRegex(line, f"^{word} +upload {kind}: ")
+            self.assertIn(words, line)
+        self.assertEqual(sorted(r["kind"] for r in receiver.taken()), ["datadog", "otlp", "parca", "pyroscope"])
 
     def test_spool_command(self):
         """ls, show, drop and flush on what an intake that is down left behind."""
         intake = PlainIntake(self)
         intake.status = 503
-        self.deliver("http", f"url=http://127.0.0.1:{intake.port}/", count=3, wait_s=1)
+        self.deliver("http", intake.url(), count=3, wait_s=1)
         config = f"{self.directory}/c.yaml"
         with open(config, "w") as file:
             file.write(f"spool: {{ dir: {self.spool} }}\nupload:\n  - {{ kind: http, url: "
@@ -688,6 +436,72 @@ class TestSecrets(Case):
         self.assertEqual(intake.sequences(), [1, 2])
 
 
+class TestSecrets(Case):
+    """Secrets are planted everywhere that takes one; nothing that anybody may see shows them."""
+
+    def plant(self):
+        intake = PlainIntake(self)
+        intake.status = 403
+        path = f"{self.directory}/secret"
+        with open(path, "w") as file:
+            file.write("plantedFILE\n")
+        url = f"http://plantedUSER:plantedPASS@127.0.0.1:{intake.port}/x?k=plantedQUERY"
+        return intake, url, path
+
+    def test_of_the_agent(self):
+        intake, url, path = self.plant()
+        upload = ["http", f"url={url}"]
+        intake.status = 503
+        self.deliver(*upload, count=3, wait_s=0)
+        intake.status = 403
+        agent = Agent(self, [
+            f"{{ kind: http, url: '{url}', headers: ['X-Key: env:SOME_KEY', 'X-Literal: plantedLITERAL'], "
+            f"token: 'file:{path}' }}",
+            f"{{ kind: pyroscope, url: 'http://127.0.0.1:1/', user: u, password: 'env:SOME_KEY' }}",
+            f"{{ kind: datadog, url: 'http://127.0.0.1:{intake.port}/', api_key: 'file:{path}' }}",
+            f"{{ kind: otlp, url: 'http://intake.invalid/', proxy: "
+            "'http://plantedUSER:plantedPASS@127.0.0.1:1' }"], env={"SOME_KEY": "plantedENV"})
+        agent.wait_for(lambda u: u[0]["refused"] == 3 and u[2]["refused"] == 3 and u[1]["retries"] and u[3]["retries"])
+        seen = {"status": agent.run("status").stdout, "status --json": agent.run("status", "--json").stdout}
+        for words in (["check"], ["spool", "ls"]):
+            done = agent.run(*words)
+            seen[" ".join(words)] = done.stdout + done.stderr
+        name = seen["spool ls"].splitlines()[1].split()[4]
+        seen["spool show"] = agent.run("spool", "show", name).stdout
+        self.assertIn("profile_seq", seen["spool show"])
+        seen["argv"] = self.argv_of(agent.process.pid)
+        self.assertIn("clrpulse.yaml", seen["argv"])
+        for path in (glob.glob(f"{self.spool}/*") + glob.glob(f"{self.directory}/state/**", recursive=True) +
+                     [f"{self.directory}/log"]):
+            if os.path.isfile(path):
+                with open(path, "rb") as stream:
+                    seen[path] = stream.read().decode(errors="replace")
+        self.assertIn("answered 403", seen[f"{self.directory}/log"])
+        for where, text in seen.items():
+            self.assertNotIn("planted", text, where)
+        heads = [headers for *_, headers in intake.requests]
+        self.assertEqual(heads, [], "nothing was taken here")
+
+    @staticmethod
+    def argv_of(pid):
+        """What a core file would have of the arguments: the memory from arg_start to arg_end."""
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        start, end = int(fields[45]), int(fields[46])  # fields 48 and 49
+        with open(f"/proc/{pid}/mem", "rb") as memory:
+            memory.seek(start)
+            return memory.read(end - start).decode(errors="replace")
+
+    def test_they_reach_the_intake(self):
+        intake, url, path = self.plant()
+        intake.status = 200
+        stats, log = self.deliver("http", f"url={url}", "header=X-Key: env:SOME_KEY", f"token=file:{path}",
+                                  env={"SOME_KEY": "plantedENV"})
+        self.assertEqual(stats[0]["sent"], 1, log)
+        headers = intake.requests[0][4]
+        self.assertEqual(headers["X-Key"], "plantedENV")
+        self.assertEqual(headers["Authorization"], "Bearer plantedFILE")
+
+
 if __name__ == "__main__":
-    result = unittest.main(exit=False).result
-    sys.exit(1 if not result.wasSuccessful() else 77 if result.testsRun == len(result.skipped) else 0)
+    main()

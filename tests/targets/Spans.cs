@@ -10,27 +10,12 @@ using System.Threading.Tasks;
 
 namespace ClpTarget;
 
-// Compares the native cell of the running thread (clp_span.h) with Activity.Current wherever code may
-// come to run: after await, in tasks, loops, the pool, new threads, iterators, without flow.
-internal sealed class SpanChecksMode : Mode
+// The native cell of the running thread (clp_span.h), as the library keeps it.
+internal static class SpanCell
 {
-    private static readonly ActivitySource Source = new("ClpTarget.Spans");
     private static unsafe delegate* unmanaged<uint, byte*> cellOf;
-    private static long checks, inSpan, wrong;
-    private static string firstWrong = "";
-    private readonly int rounds;
-    private readonly List<Task> running = new();
 
-    public SpanChecksMode(Options options) => rounds = options.Count("rounds", 400);
-
-    // An application's own tracer, which is what makes activities.
-    public override void Prepare() => ActivitySource.AddActivityListener(new ActivityListener
-    {
-        ShouldListenTo = source => source.Name == "ClpTarget.Spans",
-        Sample = (ref ActivityCreationOptions<ActivityContext> _) => ActivitySamplingResult.AllData,
-    });
-
-    private static unsafe bool FindLibrary()
+    internal static unsafe bool FindLibrary()
     {
         foreach (string line in File.ReadLines("/proc/self/maps"))
         {
@@ -45,12 +30,53 @@ internal sealed class SpanChecksMode : Mode
         return false;
     }
 
+    // The copy that is in force: trace high, trace low, span, local root.
+    internal static unsafe ulong* InForce()
+    {
+        byte* cell = cellOf(1);
+        return (ulong*)(cell + 8 + (*(ulong*)cell & 1) * 40);
+    }
+
+    // Until an activity of now is in the cell of now.
+    internal static unsafe bool WaitForHook()
+    {
+        long until = Environment.TickCount64 + 30_000;
+        while (Environment.TickCount64 < until)
+        {
+            using (var probe = new Activity("probe").Start())
+                if (FindLibrary() && InForce()[2].ToString("x16") == probe.SpanId.ToHexString())
+                    return true;
+            Thread.Sleep(5);
+        }
+        return false;
+    }
+}
+
+// Compares the native cell of the running thread with Activity.Current wherever code may come to run:
+// after await, in tasks, loops, the pool, new threads, iterators, without flow.
+internal sealed class SpanChecksMode : Mode
+{
+    private static readonly ActivitySource Source = new("ClpTarget.Spans");
+    private static long checks, inSpan, wrong;
+    private static string firstWrong = "";
+    private readonly int rounds;
+    private readonly List<Task> running = new();
+
+    public SpanChecksMode(Options options) => rounds = options.Count("rounds", 400);
+
+    // An application's own tracer, which is what makes activities.
+    public override void Prepare() => ActivitySource.AddActivityListener(new ActivityListener
+    {
+        ShouldListenTo = source => source.Name == "ClpTarget.Spans",
+        Sample = (ref ActivityCreationOptions<ActivityContext> _) => ActivitySamplingResult.AllData,
+    });
+
     public override void Begin()
     {
         checks = inSpan = wrong = 0;
-        if (!FindLibrary())
+        if (!SpanCell.WaitForHook())
         {
-            firstWrong = "no library";
+            firstWrong = "the hook does not run";
             wrong = 1;
             return;
         }
@@ -207,8 +233,7 @@ internal sealed class SpanChecksMode : Mode
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static unsafe void Check(string where)
     {
-        byte* cell = cellOf(1);
-        ulong* copy = (ulong*)(cell + 8 + (*(ulong*)cell & 1) * 40);
+        ulong* copy = SpanCell.InForce();
         Activity? current = Activity.Current;
         string want = current == null ? "none" : current.TraceId.ToHexString() + current.SpanId;
         string have = copy[2] == 0 ? "none" : $"{copy[0]:x16}{copy[1]:x16}{copy[2]:x16}";
@@ -245,13 +270,17 @@ internal sealed class SpanChecksMode : Mode
 internal sealed class RequestsMode : Mode
 {
     private static readonly ActivitySource Source = new("ClpTarget.Requests");
-    private readonly bool tracer;
+    private readonly bool tracer, hooked;
     private readonly List<Thread> threads = new();
     private readonly List<string> roots = new();
     private volatile bool stop;
     private long made, asked;
 
-    public RequestsMode(Options options) => tracer = options.Count("tracer", 1) != 0;
+    public RequestsMode(Options options)
+    {
+        tracer = options.Count("tracer", 1) != 0;
+        hooked = options.Count("hooked", 0) != 0; // to begin when the hook runs
+    }
 
     public override void Prepare()
     {
@@ -267,6 +296,8 @@ internal sealed class RequestsMode : Mode
     public override void Begin()
     {
         stop = false;
+        if (hooked && !SpanCell.WaitForHook())
+            throw new TimeoutException("the start-up hook does not run");
         for (int i = 0; i < 2; i++)
         {
             bool slow = i == 0;

@@ -3,8 +3,12 @@
  *     deliver SPOOL FIRST COUNT PERIOD_MS WAIT_S KIND KEY=VALUE... [+ KIND KEY=VALUE...]...
  *
  * Prints "put SEQ" when a profile is in the spool, what delivery says, and at the end a line of
- * JSON for each intake. KEY: a text of struct clp_upload, or header, timeout_ms, size_max. SIGTERM
- * ends it early. With COUNT "big" one profile with all that a window holds is sent. */
+ * JSON for each intake. KEY: a text of struct clp_upload, or header, timeout_ms,
+ * connect_timeout_ms, size_max. SIGTERM ends it early. With COUNT "big:N" one profile of N stacks
+ * is sent.
+ *
+ * CLP_DELIVER_RETRY_MS: "FIRST,LONGEST" pause, 0 for delivery's own; CLP_DELIVER_AGE_S: of the
+ * spool. */
 #include "base/clock.h"
 #include "pprof/encode.h"
 #include "uploader/delivery.h"
@@ -68,6 +72,8 @@ static void set_key(struct clp_upload *u, char *pair)
         }
     if (strcmp(pair, "timeout_ms") == 0)
         u->timeout_ns = strtoull(value, NULL, 10) * CLP_NSEC_PER_MSEC;
+    else if (strcmp(pair, "connect_timeout_ms") == 0)
+        u->connect_timeout_ns = strtoull(value, NULL, 10) * CLP_NSEC_PER_MSEC;
     else if (strcmp(pair, "size_max") == 0)
         u->size_max = strtoull(value, NULL, 10);
     else if (strcmp(pair, "header") == 0 && u->header_count < HEADERS_MAX)
@@ -148,8 +154,8 @@ static void fill_small(struct clp_profile *p, uint64_t seq)
     (void)!clp_profile_comment(p, "process_cpu=%llu nanoseconds", (unsigned long long)(4000 + seq));
 }
 
-/* A million distinct stacks of 40 frames: 50 MB of samples. */
-static void fill_big(struct clp_profile *p)
+/* Distinct stacks of 40 frames; a million of them are 50 MB of samples. */
+static void fill_big(struct clp_profile *p, uint64_t stacks)
 {
     uint32_t names[1000], frames[40];
     for (int i = 0; i < 1000; i++) {
@@ -157,7 +163,7 @@ static void fill_big(struct clp_profile *p)
         (void)snprintf(name, sizeof(name), "Shop.Some.Namespace.Type%d.Method", i);
         names[i] = clp_profile_frame(p, name);
     }
-    for (uint32_t i = 0; i < 1000000; i++) {
+    for (uint32_t i = 0; i < stacks; i++) {
         for (uint32_t k = 0; k < 40; k++)
             frames[k] = names[k == 0 ? i % 1000 : k == 1 ? i / 1000 : (k * 7 + i % 13) % 1000];
         clp_profile_add(p, clp_profile_stack(p, frames, 40), CLP_PROFILE_NO_LABELS,
@@ -165,7 +171,7 @@ static void fill_big(struct clp_profile *p)
     }
 }
 
-static void submit(struct clp_delivery *d, uint64_t seq, bool big)
+static void submit(struct clp_delivery *d, uint64_t seq, uint64_t big)
 {
     static const char *const tags[] = {"team:payments", "region:eu", "odd tag:x,y z", "empty:"};
     struct clp_upload_header h = {.service = "shop",
@@ -190,7 +196,7 @@ static void submit(struct clp_delivery *d, uint64_t seq, bool big)
     struct clp_profile *p = new_profile(h.start_unix_ns);
     struct clp_encoded e;
     if (big)
-        fill_big(p);
+        fill_big(p, big);
     else
         fill_small(p, seq);
     if (clp_profile_encode(p, NULL, &e) < 0)
@@ -221,6 +227,18 @@ static void report(struct clp_delivery *d)
     }
 }
 
+static void read_environment(struct clp_delivery_config *c)
+{
+    const char *retry = getenv("CLP_DELIVER_RETRY_MS"), *age = getenv("CLP_DELIVER_AGE_S");
+    const char *comma = retry ? strchr(retry, ',') : NULL;
+    if (comma) {
+        c->retry_first_ns = strtoull(retry, NULL, 10) * CLP_NSEC_PER_MSEC;
+        c->retry_longest_ns = strtoull(comma + 1, NULL, 10) * CLP_NSEC_PER_MSEC;
+    }
+    if (age)
+        c->spool_age_max_ns = strtoull(age, NULL, 10) * CLP_NSEC_PER_SEC;
+}
+
 int main(int argc, char **argv)
 {
     struct clp_upload uploads[CLP_DELIVERY_INTAKES_MAX] = {{.kind = CLP_UPLOAD_HTTP}};
@@ -229,7 +247,7 @@ int main(int argc, char **argv)
     if (argc < 7)
         die("usage: deliver SPOOL FIRST COUNT PERIOD_MS WAIT_S KIND KEY=VALUE... [+ ...]");
     uint64_t first = strtoull(argv[2], NULL, 10), period_ms = strtoull(argv[4], NULL, 10);
-    bool big = strcmp(argv[3], "big") == 0;
+    uint64_t big = strncmp(argv[3], "big:", 4) == 0 ? strtoull(argv[3] + 4, NULL, 10) : 0;
     uint64_t count = big ? 1 : strtoull(argv[3], NULL, 10);
     struct clp_delivery_config c = {.uploads = uploads,
                                     .upload_count = read_uploads(argv + 6, uploads),
@@ -241,6 +259,7 @@ int main(int argc, char **argv)
                                     .retry_first_ns = 50 * CLP_NSEC_PER_MSEC,
                                     .retry_longest_ns = CLP_NSEC_PER_SEC,
                                     .say = say};
+    read_environment(&c);
     (void)signal(SIGTERM, on_signal);
     if (clp_uploader_setup() < 0 || clp_delivery_start(&c, &d, why, sizeof(why)) < 0)
         die(why);

@@ -65,7 +65,7 @@ static void serve(struct receiver *r, int fd)
         r->requests++;
         if (!r->ignore_body)
             read_body(r, fd);
-        const char *reply = r->reply;
+        const char *reply = r->choose ? r->choose(r) : r->reply;
         if (reply)
             send_reply(r, reply, fd);
         else

@@ -12,6 +12,8 @@ struct receiver {
     /* Before receiver_start: */
     /* The whole reply, head and body; NULL: none ever comes. May change while it runs. */
     const char *_Atomic reply;
+    /* Chooses the reply by the request's head, in the receiver's thread; NULL: `reply`. */
+    const char *(*choose)(const struct receiver *r);
     size_t reply_len; /* 0: strlen(reply) */
     unsigned drip_ms; /* pause before each byte of the reply; 0: all at once */
     bool ignore_body; /* answers after the request's head and closes */

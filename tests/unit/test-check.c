@@ -70,6 +70,9 @@ static const struct {
                  .files = 256, .files_most = 4096),
     MACHINE_RULE(LIBRARY, ERROR, "libclrpulse.so lies nowhere", BASE,
                  .library = {-ENOENT, "libclrpulse.so lies nowhere"}),
+    MACHINE_RULE(HOOK, WARNING, "no labels of requests", BASE, .hook = {-ENOENT, "it is missing"}),
+    MACHINE_RULE(HOOK_OFF, NOTE, "startup_hook is false", BASE,
+                 .hook = {-ECANCELED, "targets.startup_hook is false"}),
     MACHINE_RULE(STATE, ERROR, "state.dir cannot", BASE, .state = {-EACCES, "state.dir cannot"}),
     MACHINE_RULE(SPOOL, ERROR, "spool.dir cannot", BASE, .spool = {-EACCES, "spool.dir cannot"}),
 };
@@ -163,6 +166,7 @@ static const struct {
     PROCESS_RULE(DEFAULT_SUSPEND, WARNING, "DOTNET_DefaultDiagnosticPortSuspend", .dotnet = {READY},
                  .default_suspend = true),
     PROCESS_RULE(MAIN_PROFILER, NOTE, "side by side", .dotnet = {READY}, .main_profiler = true),
+    PROCESS_RULE(HOOKS, NOTE, "StartupHookSupport off", .dotnet = {READY}, .no_hooks = true),
     PROCESS_RULE(LOADED, NOTE, "in process 7 already", .dotnet = {READY}, .library_loaded = true),
     PROCESS_RULE(UNWANTED, NOTE, "process 7 is left alone: x", .dotnet = {READY},
                  .unwanted = "left alone: x"),
@@ -237,6 +241,16 @@ static void environment(void **state)
     assert_string_equal(p.suspending_port, "");
 }
 
+static void start_up_hooks(void **state)
+{
+    (void)state;
+    assert_true(clp_check_no_hooks("{\"System.StartupHookProvider.IsSupported\": false,"));
+    assert_true(clp_check_no_hooks("\"System.StartupHookProvider.IsSupported\" :\n\tfalse"));
+    assert_false(clp_check_no_hooks("\"System.StartupHookProvider.IsSupported\": true}"));
+    assert_false(clp_check_no_hooks("\"System.StartupHookProvider.IsSupported\""));
+    assert_false(clp_check_no_hooks("{}"));
+}
+
 static void maps(void **state)
 {
     (void)state;
@@ -260,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_good_process_is_silent),
         cmocka_unit_test(every_process_rule),
         cmocka_unit_test(every_state),
+        cmocka_unit_test(start_up_hooks),
         cmocka_unit_test(environment),
         cmocka_unit_test(maps),
     };

@@ -199,6 +199,109 @@ static void a_refused_profile_is_dropped_once(void **state)
     assert_non_null(strstr(said, "because"));
 }
 
+#define TAKEN "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+static bool is_for(const struct receiver *r, const char *name, const char *value)
+{
+    const char *found = receiver_header(r, name);
+    return found && strcmp(found, value) == 0;
+}
+
+static const char *no_exceptions(const struct receiver *r)
+{
+    return is_for(r, "Clrpulse-Kind", "exceptions")
+               ? "HTTP/1.1 422 No\r\nContent-Length: 8\r\n\r\nbad type"
+               : TAKEN;
+}
+
+/* What is wrong with one of its kinds costs a profile none of the others, and each goes once. */
+static void one_bad_kind_costs_no_other(void **state)
+{
+    (void)state;
+    static struct receiver r = {.choose = no_exceptions};
+    assert_int_equal(receiver_start(&r), 0);
+    struct clp_upload u = http_to(&r);
+    struct clp_delivery *d = start(&u, 1);
+    for (uint64_t i = 0; i < 4; i++)
+        submit(d, i, true);
+    wait_empty(d);
+    assert_int_equal(stats_of(d, 0).dropped[CLP_DROP_REFUSED], 4);
+    assert_int_equal(stats_of(d, 0).sent, 0);
+    stop_soon(d);
+    receiver_stop(&r);
+    assert_int_equal(r.requests, 12);
+    assert_non_null(strstr(said, "the exceptions profile of process 4242 is dropped"));
+    assert_int_equal(files_of(spool_dir, ".chunk", false), 0);
+}
+
+static unsigned poison_tries, taken_count;
+static uint64_t taken[32];
+
+static const char *chokes_on_three(const struct receiver *r)
+{
+    uint64_t seq = strtoull(receiver_header(r, "Clrpulse-Seq"), NULL, 10);
+    if (seq == 3) {
+        poison_tries++;
+        return "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n";
+    }
+    if (taken_count < CLP_ARRAY_LEN(taken))
+        taken[taken_count++] = seq;
+    return TAKEN;
+}
+
+/* The one that the intake chokes on goes after few tries; the others arrive, in their order. */
+static void a_poison_payload_among_others(void **state)
+{
+    (void)state;
+    static struct receiver r = {.choose = chokes_on_three};
+    poison_tries = taken_count = 0;
+    assert_int_equal(receiver_start(&r), 0);
+    struct clp_upload u = http_to(&r);
+    struct clp_delivery *d = start(&u, 1);
+    for (uint64_t i = 0; i < 10; i++)
+        submit(d, i, false);
+    wait_empty(d);
+    assert_int_equal(stats_of(d, 0).sent, 9);
+    assert_int_equal(stats_of(d, 0).dropped[CLP_DROP_POISON], 1);
+    stop_soon(d);
+    receiver_stop(&r);
+    assert_int_equal(poison_tries, 6); /* three, and three with another one taken before each */
+    assert_int_equal(taken_count, 9);
+    for (uint64_t i = 0; i < 9; i++)
+        assert_int_equal(taken[i], i < 3 ? i : i + 1);
+}
+
+static const char *only_for_a(const struct receiver *r)
+{
+    return is_for(r, "Authorization", "Bearer a")
+               ? TAKEN
+               : "HTTP/1.1 503 Down\r\nContent-Length: 0\r\n\r\n";
+}
+
+/* Two accounts at one place: what one of them has is not sent to it again after a restart. */
+static void two_accounts_have_their_own_progress(void **state)
+{
+    (void)state;
+    static struct receiver r = {.choose = only_for_a};
+    assert_int_equal(receiver_start(&r), 0);
+    struct clp_upload uploads[] = {http_to(&r), {.kind = CLP_UPLOAD_HTTP}};
+    uploads[1] = uploads[0];
+    uploads[0].token = "b";
+    uploads[1].token = "a";
+    struct clp_delivery *d = start(uploads, 2);
+    submit(d, 0, false);
+    uint64_t until = clp_clock_monotonic_ns() + WAIT_NS;
+    while (stats_of(d, 1).sent < 1 && clp_clock_monotonic_ns() < until)
+        (void)usleep(1000);
+    assert_int_equal(stats_of(d, 1).sent, 1);
+    stop_soon(d);
+    d = start(uploads, 2);
+    assert_int_equal(stats_of(d, 0).backlog, 1);
+    assert_int_equal(stats_of(d, 1).backlog, 0);
+    stop_soon(d);
+    receiver_stop(&r);
+}
+
 /* 500 for ever: a bounded number of tries, and only because of nothing else. */
 static void a_poison_payload_ends(void **state)
 {
@@ -342,7 +445,10 @@ int main(void)
         IN_DIR(reaches_two_intakes),
         IN_DIR(a_dead_intake_delays_nobody_and_gets_all_later),
         IN_DIR(a_refused_profile_is_dropped_once),
+        IN_DIR(one_bad_kind_costs_no_other),
         IN_DIR(a_poison_payload_ends),
+        IN_DIR(a_poison_payload_among_others),
+        IN_DIR(two_accounts_have_their_own_progress),
         IN_DIR(too_large_is_learned),
         IN_DIR(a_damaged_chunk_is_set_aside),
         IN_DIR(a_stop_does_not_wait_for_the_silent),

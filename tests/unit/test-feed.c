@@ -154,6 +154,13 @@ static void sample_in_span(struct fixture *f, uint32_t thread, const struct clp_
     clp_feed_stack(&f->feed, &s);
 }
 
+static void waits(struct fixture *f, uint32_t thread, enum clp_special special, uint16_t flags,
+                  uint64_t ns)
+{
+    struct clp_feed_waiting w = {.special = special, .flags = flags, .wait_ns = ns, .time_ns = 1};
+    clp_feed_wait(&f->feed, &threads[thread], &w);
+}
+
 static void sample_of_body(struct fixture *f, uint32_t thread, uint32_t body)
 {
     uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, body, 1);
@@ -413,25 +420,25 @@ static void test_waits_have_their_own_last_stack(void **state)
     struct fixture *f = *state;
     const uint64_t unknown = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_UNKNOWN_WAIT, 0);
     sample_of_body(f, 0, 1);
-    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, 0, 5, 1);
+    waits(f, 0, CLP_SPECIAL_NONE, 0, 5);
     read_all(f);
     assert_int_equal(f->last_frame, unknown); /* a stack of kind CPU is none of kind WALL */
     assert_int_equal(f->last_flags, CLP_SAMPLE_NO_STACK);
     /* Time on the run queue goes where the thread ran. */
-    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 6, 1);
+    waits(f, 0, CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 6);
     read_all(f);
     assert_int_equal(f->last_count, 0);
     assert_int_equal(f->last_flags, CLP_SAMPLE_CPU_WAIT);
     /* Nothing is known of this one. */
-    clp_feed_wait(&f->feed, &threads[1], CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 7, 1);
+    waits(f, 1, CLP_SPECIAL_NONE, CLP_SAMPLE_CPU_WAIT, 7);
     read_all(f);
     assert_int_equal(f->last_frame, unknown);
     wall_sample_of_body(f, 0, 2);
-    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_NONE, 0, 8, 1);
+    waits(f, 0, CLP_SPECIAL_NONE, 0, 8);
     read_all(f);
     assert_int_equal(f->last_count, 0);
     assert_int_equal(f->last_flags, 0);
-    clp_feed_wait(&f->feed, &threads[0], CLP_SPECIAL_FROZEN, 0, 9, 1);
+    waits(f, 0, CLP_SPECIAL_FROZEN, 0, 9);
     read_all(f);
     assert_int_equal(f->last_frame, clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_FROZEN, 0));
     assert_int_equal(f->feed.counters[CLP_CTR_WALL_UNKNOWN_NS], 5 + 7);
@@ -448,7 +455,7 @@ static void test_kinds_wait_for_room_apart(void **state)
     fill_ring(f, 16);
     sample_of_body(f, 1, 1);
     wall_sample_of_body(f, 1, 2);
-    clp_feed_wait(&f->feed, &threads[1], CLP_SPECIAL_NONE, 0, 7, 1);
+    waits(f, 1, CLP_SPECIAL_NONE, 0, 7);
     assert_int_equal(f->feed.waiting_ns[0], 10);
     assert_int_equal(f->feed.waiting_ns[1], 17);
     read_all(f);
@@ -524,6 +531,15 @@ static void a_span_is_told_when_it_changes(void **state)
     assert_int_equal(f->of_type[CLP_REC_ENDPOINT], 1);
     assert_int_equal(f->last_span.thread_id, 2);
     assert_int_equal(f->feed.counters[CLP_CTR_SPANS], 3);
+    /* A wait for a CPU has a span of its own, a wait whose stack is known has that stack's. */
+    struct clp_feed_waiting w = {.wait_ns = 4, .time_ns = 1, .span = &a};
+    clp_feed_wait(&f->feed, &threads[1], &w);
+    w.flags = CLP_SAMPLE_CPU_WAIT;
+    clp_feed_wait(&f->feed, &threads[1], &w);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_SPAN], 4);
+    assert_int_equal(f->last_span.span_id, 3);
+    assert_int_equal(f->last_flags, CLP_SAMPLE_CPU_WAIT | CLP_SAMPLE_IN_SPAN);
 }
 
 static void an_endpoint_comes_before_its_root(void **state)

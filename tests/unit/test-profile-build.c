@@ -445,9 +445,45 @@ static void an_endpoint_that_comes_late_is_told(void **state)
     assert_non_null(strstr(describe(p, 1), "endpoint=HttpRequestIn"));
     clp_profile_free(p);
     sample(1, 30, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
-    p = finish(); /* the root ended in the window before */
-    assert_null(strstr(describe(p, 0), "endpoint"));
+    p = finish(); /* work that outlives its request: the name that it began with */
+    assert_non_null(strstr(describe(p, 0), "endpoint=HttpRequestIn"));
     clp_profile_free(p);
+}
+
+static void a_request_over_two_windows_has_one_name(void **state)
+{
+    (void)state;
+    struct clp_build_config c = {.root_fd = -1, .symbols = symbols, .names_later = true};
+    build = clp_build_free(build);
+    assert_int_equal(clp_build_new(&c, &build), 0);
+    define_app();
+    endpoint(2, "HttpRequestIn");
+    endpoint(3, "GET /orders/{id}");
+    span(1, 0x12, 0x34, 2);
+    sample(1, 10, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    span(1, 0x15, 0x56, 0); /* not even a first name */
+    sample(1, 20, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    span(1, 0x17, 0x78, 2);
+    sample(1, 40, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1)));
+    struct clp_profile *first = finish();
+    assert_int_equal(clp_build_open_roots(build), 3);
+    sample(1, 30, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 1))); /* no new SPAN tells of it */
+    root_ends(0x34, 3);
+    root_ends(0x34, 3);
+    root_ends(0x99, 3);
+    root_ends(0x56, 3);
+    assert_int_equal(clp_build_open_roots(build), 1);
+    clp_build_name(build, first);
+    assert_int_equal(clp_build_open_roots(build), 0);
+    assert_non_null(strstr(describe(first, 0), "endpoint=GET /orders/{id}"));
+    assert_non_null(strstr(describe(first, 1), "endpoint=GET /orders/{id}"));
+    assert_non_null(strstr(describe(first, 2), "endpoint=HttpRequestIn"));
+    clp_profile_free(first);
+    struct clp_profile *second = finish();
+    assert_int_equal(clp_build_open_roots(build), 1);
+    clp_build_name(build, second);
+    assert_non_null(strstr(describe(second, 0), "endpoint=HttpRequestIn"));
+    clp_profile_free(second);
 }
 
 static void endpoints_of_a_window_are_bounded(void **state)
@@ -534,6 +570,25 @@ static void labels_are(const struct clp_profile *p, uint32_t index, const char *
     assert_string_equal(buf, want);
 }
 
+static void a_wait_for_a_cpu_is_its_own_request_s(void **state)
+{
+    (void)state;
+    renew(1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL, false);
+    span(7, 0x12, 0x34, 0);
+    sample(7, 30, CLP_SAMPLE_IN_SPAN, FRAMES(M(1, 0)));
+    wait_for(7, 4, CLP_SAMPLE_CPU_WAIT | CLP_SAMPLE_IN_SPAN, -1, 0, NULL); /* where it ran */
+    wait_for(7, 5, CLP_SAMPLE_CPU_WAIT, -1, 0, NULL);                      /* in no request */
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 3);
+    expect_values(p, 1, 4, 0);
+    assert_int_equal(clp_model_sample(p, 2)->stack, clp_model_sample(p, 1)->stack);
+    assert_non_null(strstr(describe(p, 1), "span_id=0000000000000012"));
+    expect_values(p, 2, 5, 0);
+    assert_string_equal(strchr(describe(p, 2), ' '),
+                        " [unknown wait] thread_id=70 thread_name=w wait=cpu-wait");
+    clp_profile_free(p);
+}
+
 static void running_is_a_part_of_living(void **state)
 {
     (void)state;
@@ -607,10 +662,12 @@ int main(void)
         T(comments_tell_totals_and_losses_of_the_window),
         T(samples_tell_their_span),
         T(an_endpoint_that_comes_late_is_told),
+        T(a_request_over_two_windows_has_one_name),
         T(endpoints_of_a_window_are_bounded),
         T(span_labels_can_be_fewer),
         T(a_renamed_thread_has_its_new_name),
         T(running_is_a_part_of_living),
+        T(a_wait_for_a_cpu_is_its_own_request_s),
         T(idle_can_be_left_out),
         T(waits_of_unknown_threads),
         T(ceilings_hold),

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""A web server under load: OpenTelemetry and ASP.NET Core as people have them, wrk as the world."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+
+import harness
+from harness import Case, seconds, wait_for
+from test_spans import comments_about_spans
+
+BURN, SLEEP, MIXED = "/burn/{ms}", "/sleep/{ms}", "/mixed/{id}"
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Load:
+    """A running wrk."""
+
+    def __init__(self, test, port, path, connections, length):
+        if not shutil.which("wrk"):
+            raise RuntimeError("wrk is missing: run ./dev setup")
+        self.process = subprocess.Popen(
+            ["wrk", "-t1", f"-c{connections}", f"-d{length}s", "--timeout", "10s",
+             f"http://127.0.0.1:{port}{path}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True)
+        test.addCleanup(self.close)
+
+    def result(self):
+        out, _ = self.process.communicate(timeout=120)
+        if self.process.returncode != 0 or "Requests/sec" not in out or "Non-2xx" in out:
+            raise AssertionError(f"wrk: {out}")
+        return float(out.split("Requests/sec:")[1].split()[0])
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        with contextlib.suppress(ValueError):
+            self.process.stdout.close()
+
+
+class WebCase(Case):
+    def web(self, tracer="otel", **keywords):
+        port = free_port()
+        target = self.target("web", "--port", port, "--tracer", tracer, kind="web",
+                             program="ClpWeb", **keywords)
+        target.port = port
+        return target
+
+    def load(self, target, path, connections, length):
+        return Load(self, target.port, path, connections, length)
+
+    def hook_runs(self, target, recorder):
+        def loaded():
+            with open(f"/proc/{target.pid}/maps") as maps:
+                return "Clrpulse.Spans.dll" in maps.read()
+        self.wait_for_library(target, recorder)
+        wait_for(loaded, 15, "the start-up hook")
+
+
+def is_under(sample, name):
+    """Under the method itself, or its state machine's MoveNext by the same name."""
+    return any(frame == "ClpTarget.Endpoints." + name for frame in sample.stack)
+
+
+def under(profile, *methods):
+    return [s for s in profile.samples if any(is_under(s, m) for m in methods)]
+
+
+def ids_of(sample):
+    return f"{sample.labels.get('trace_id')}/{sample.labels.get('local_root_span_id')}"
+
+
+def share(samples, condition, kind="cpu"):
+    whole = sum(s.value(kind) for s in samples)
+    return sum(s.value(kind) for s in samples if condition(s)) / whole if whole else 0
+
+
+class TestWeb(WebCase):
+    MIXED_METHODS = ("MixedBefore", "MixedAfterAwait", "MixedPart", "MixedBeforeThrow", "MixedAfterThrow")
+
+    def check_ids(self, profile, truth):
+        for methods, route in ((("BurnEndpoint",), BURN), (self.MIXED_METHODS, MIXED)):
+            served = set(truth["served"][route]["ids"])
+            inside = under(profile, *methods)
+            self.assertGreater(sum(s.value() for s in inside), 1e8, route)
+            for kind in ("cpu", "wall"):
+                self.assertGreater(share(inside, lambda s: ids_of(s) in served, kind), 0.99,
+                                   f"{route}: {kind} samples with the ids of a request to it")
+            wrong = [s.labels for s in inside if "trace_id" in s.labels and ids_of(s) not in served]
+            self.assertEqual(wrong, [], "never another request's ids")
+            # Requests that are under way when the recording ends have the name they began with.
+            self.assertGreater(share(inside, lambda s: s.labels.get("endpoint") == route), 0.9)
+
+    def test_under_load(self):
+        """Attached amid requests: all their samples carry the ids of their request, others none."""
+        target = self.web()
+        target.begin()
+        loads = [self.load(target, "/burn/10", 1, 120), self.load(target, "/mixed/7", 1, 120)]
+        wait_for(lambda: harness.cpu_ns(target.pid) > 2e9, 60, "load")
+        first = self.record(target, 60)
+        self.hook_runs(target, first)
+        profile = self.record(target, seconds(10)).profile()
+        first.interrupt()
+        whole = first.profile()
+        for load in loads:
+            load.close()
+        truth = target.end()
+        self.check_ids(profile, truth)
+        self.assertEqual(comments_about_spans(whole), [])
+        self.assertEqual([s.labels for s in whole.samples
+                          if is_under(s, "AfterRequest") and "trace_id" in s.labels], [])
+        self.assertGreater(sum(s.value() for s in under(whole, "AfterRequest")), 0)
+        # Awaits, fans out and throws: one local root for all, and spans of their own for parts.
+        roots = {i.split("/")[1] for i in truth["served"][MIXED]["ids"]}
+        for method, own in (("MixedPart", True), ("MixedBeforeThrow", True), ("MixedBefore", False),
+                            ("MixedAfterThrow", False)):
+            spans = {s.labels["span_id"] for s in under(profile, method) if "span_id" in s.labels}
+            self.assertTrue(spans, method)
+            self.assertEqual(not spans & roots, own, f"{method}: whether it has a span of its own")
+        thrown = [s for s in profile.samples if s.value("exceptions") and
+                  any("MixedThrows" in frame for frame in s.stack)]
+        if ("exceptions", "count") in profile.sample_types:
+            self.assertTrue(thrown)
+            self.assertEqual([s.labels for s in thrown if s.labels.get("local_root_span_id") not in roots], [])
+
+    def test_shares(self):
+        """Handlers that do not await: wall time by endpoint is what the server measures itself."""
+        target = self.web()
+        recorder = self.record(target, 90)
+        self.hook_runs(target, recorder)
+        # Its first requests compile; they are served, measured and sampled like all others.
+        target.begin()
+        length = int(seconds(15))
+        loads = [self.load(target, "/burn/20", 1, length), self.load(target, "/sleep/30", 2, length)]
+        for load in loads:
+            load.result()
+        truth = target.end()
+        recorder.interrupt()
+        profile = recorder.profile()
+        server = {r: truth["served"][r]["seconds"] for r in (BURN, SLEEP)}
+        wall = {r: profile.total("wall", lambda s, r=r: s.labels.get("endpoint") == r) / 1e9
+                for r in server}
+        for route in server:
+            self.assertGreater(truth["served"][route]["asked"], 50)
+            self.assert_ratio(wall[route] / sum(wall.values()) / (server[route] / sum(server.values())),
+                              0.97, 1.03, f"share of {route}, profile / server", profile)
+            self.assert_ratio(wall[route] / server[route], 0.95, 1.05,
+                              f"wall of {route}, profile / server", profile)
+
+    def test_no_tracer(self):
+        """Nobody traces: no labels, and no activity that would not exist without us."""
+        target = self.web("none")
+        recorder = self.record(target, 60)
+        self.hook_runs(target, recorder)
+        target.begin()
+        loads = [self.load(target, "/burn/10", 1, 3), self.load(target, "/mixed/7", 1, 3)]
+        for load in loads:
+            load.result()
+        truth = target.end()
+        recorder.interrupt()
+        profile = recorder.profile()
+        for route in (BURN, MIXED):
+            self.assertGreater(truth["served"][route]["asked"], 20)
+            self.assertEqual(truth["served"][route]["ids"], [], "activities of ASP.NET Core")
+        self.assertEqual(truth["made"], 0, "activities of the application")
+        self.assertFalse(truth["listeners"])
+        self.assertGreater(sum(s.value() for s in under(profile, "BurnEndpoint")), 1e8)
+        self.assertEqual([s.labels for s in profile.samples
+                          if "trace_id" in s.labels or "endpoint" in s.labels], [])
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -92,6 +92,8 @@ static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_w
         .pid = m->pid,
         .ns_pid = id->ns_pid,
         .cgroup_inode = id->cgroup_inode,
+        .endpoints = w->requests,
+        .endpoint_count = w->request_count,
         .start_unix_ns = w->start_unix_ns,
         .end_unix_ns = w->start_unix_ns + w->duration_ns,
         .start_monotonic_ns = w->start_ns,

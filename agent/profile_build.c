@@ -584,6 +584,12 @@ void clp_build_name(struct clp_build *b, struct clp_profile *p)
     clp_span_labels_name(&b->spans, p);
 }
 
+const struct clp_upload_number *clp_build_requests(const struct clp_build *b, size_t *ret_count)
+{
+    *ret_count = b->spans.ended_count;
+    return b->spans.ended;
+}
+
 void clp_build_set_share(struct clp_build *b, unsigned share)
 {
     b->share = CLP_MAX(share, 1u);

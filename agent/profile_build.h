@@ -62,6 +62,10 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
 uint32_t clp_build_open_roots(const struct clp_build *b);
 void clp_build_name(struct clp_build *b, struct clp_profile *p);
 
+/* Requests that ended in the window of the last clp_build_finish, by endpoint; the busiest first.
+ * Valid until the next one. */
+const struct clp_upload_number *clp_build_requests(const struct clp_build *b, size_t *ret_count);
+
 /* Room from the next window on: a part of what one target may have alone, as many targets share the
  * agent's memory. `share` is at least 1. */
 void clp_build_set_share(struct clp_build *b, unsigned share);

@@ -21,6 +21,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #define HELLO_NS (2 * CLP_NSEC_PER_SEC)    /* a visitor's time to introduce itself */
 #define RETRY_NS (100 * CLP_NSEC_PER_MSEC) /* when the runtime is not ready */
@@ -207,7 +208,17 @@ static int send_message(int fd, const void *message, size_t len, int pass_fd)
     return n < 0 ? -errno : (size_t)n == len ? 0 : -EIO;
 }
 
-/* The ring's memory, and its descriptor to hand over. */
+static uint32_t ring_bytes_of(long cpus)
+{
+    uint32_t bytes = CLP_SESSION_RING_LEAST_BYTES;
+    while (bytes < CLP_SESSION_RING_MOST_BYTES && (long)(bytes / CLP_SESSION_RING_CPU_BYTES) < cpus)
+        bytes *= 2;
+    return bytes;
+}
+
+/* The ring's memory, and its descriptor to hand over. All of it is ours from the beginning, so it
+ * is mapped at once: what an agent needs does not seem to grow while rings are filled the first
+ * time. */
 static int make_memory(struct clp_session *s, int *ret_fd)
 {
     uint32_t ring = s->config.ring_bytes;
@@ -215,6 +226,9 @@ static int make_memory(struct clp_session *s, int *ret_fd)
     if (r < 0)
         return r;
     s->memory_bytes = CLP_WIRE_HEADER_BYTES + (size_t)ring;
+#ifdef MADV_POPULATE_READ
+    (void)madvise(s->memory, s->memory_bytes, MADV_POPULATE_READ); /* since Linux 5.14 */
+#endif
     return clp_reader_new(s->memory, ring, &s->reader);
 }
 
@@ -245,6 +259,22 @@ static void send_away(struct clp_session *s, const char *why)
     s->peer_fd = -1;
 }
 
+/* Children inherit the announcement. When the command itself runs .NET it is the one that is meant,
+ * however early a child of its own reports; only where it does not, the first descendant is. */
+static bool is_a_child_of_the_meant(const struct clp_session *s, int32_t peer_pid)
+{
+    struct clp_dotnet command;
+    if (s->target.pid <= 0 || peer_pid == s->target.pid ||
+        clp_dotnet_open(&clp_discover_system, s->target.pid, &command) < 0)
+        return false;
+    clp_dotnet_look_closer(&clp_discover_system, &command);
+    bool dotnet = command.start_ticks == s->target.start_ticks &&
+                  (command.state == CLP_DOTNET_PORT || command.state == CLP_DOTNET_NO_PORT ||
+                   command.state == CLP_DOTNET_DENIED);
+    clp_dotnet_done(&command);
+    return dotnet;
+}
+
 /* Who it is that loaded the library at its start: the socket's other end. Without its name a
  * profile can still be made. */
 static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
@@ -252,8 +282,11 @@ static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
     struct ucred peer = {0};
     socklen_t len = sizeof(peer);
     struct clp_dotnet found;
-    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0 ||
-        clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
+    if (getsockopt(s->peer_fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.pid <= 0)
+        return -ESRCH;
+    if (is_a_child_of_the_meant(s, peer.pid))
+        return -ECHILD;
+    if (clp_dotnet_open(&clp_discover_system, peer.pid, &found) < 0)
         return -ESRCH;
     clp_dotnet_ask(&found, 1, CLP_DISCOVER_ASK_NS);
     clp_dotnet_done(&s->target);
@@ -278,7 +311,7 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
              "the process, or use the clrpulse that belongs to it",
              s->target.pid);
     else if (s->announced && adopt_peer(s, hello) < 0)
-        send_away(s, "it has gone");
+        send_away(s, "it has gone, or is a child of the command");
     else {
         s->refused_calls = hello->flags;
         welcome(s);
@@ -463,6 +496,11 @@ uint64_t clp_session_drained_bytes(const struct clp_session *s)
     return s->drained_bytes;
 }
 
+uint32_t clp_session_ring_bytes(const struct clp_session *s)
+{
+    return s->config.ring_bytes;
+}
+
 int clp_session_flush(struct clp_session *s, uint64_t flush_id)
 {
     struct clp_msg_flush m = {.msg = {.size = sizeof(m), .type = CLP_MSG_FLUSH},
@@ -548,7 +586,7 @@ static struct clp_session *new_session(const struct clp_session_config *config)
     snprintf(s->library, sizeof(s->library), "%s", config->library);
     s->config.library = s->library;
     if (!s->config.ring_bytes)
-        s->config.ring_bytes = CLP_SESSION_RING_BYTES;
+        s->config.ring_bytes = ring_bytes_of(sysconf(_SC_NPROCESSORS_ONLN));
     if (!s->config.attach_ns)
         s->config.attach_ns = CLP_SESSION_ATTACH_NS;
     s->attach_until_ns = clp_clock_monotonic_ns() + s->config.attach_ns;

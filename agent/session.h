@@ -16,7 +16,11 @@
 #include <stdbool.h>
 
 #define CLP_SESSION_ATTACH_NS (10 * CLP_NSEC_PER_SEC) /* from start to the library's HELLO */
-#define CLP_SESSION_RING_BYTES (1u << 20)
+/* For each CPU of the machine, within bounds: what a target can write grows with what it can run.
+ */
+#define CLP_SESSION_RING_CPU_BYTES (64u << 10)
+#define CLP_SESSION_RING_LEAST_BYTES (256u << 10)
+#define CLP_SESSION_RING_MOST_BYTES (1u << 20)
 #define CLP_SESSION_DRAIN_NS (100 * CLP_NSEC_PER_MSEC) /* how often to drain, at best */
 #define CLP_SESSION_FDS 5u
 
@@ -28,7 +32,7 @@ struct clp_session_config {
     /* Why there is no start-up hook; NULL: send it, or for a session that is announced, expect it:
      * the caller has it in the program's environment. Copied. */
     const char *no_hook;
-    uint32_t ring_bytes; /* 0: CLP_SESSION_RING_BYTES */
+    uint32_t ring_bytes; /* 0: by the number of CPUs */
     uint64_t attach_ns;  /* 0: CLP_SESSION_ATTACH_NS */
     /* Each record in its order, MARK included; during clp_session_step and clp_session_drain. */
     void (*record)(void *context, const struct clp_reader_record *record);
@@ -69,6 +73,7 @@ enum clp_session_state clp_session_step(struct clp_session *s, uint64_t now_ns);
 /* Reads what is in the ring. */
 enum clp_session_state clp_session_drain(struct clp_session *s);
 uint64_t clp_session_drained_bytes(const struct clp_session *s); /* by the last of these calls */
+uint32_t clp_session_ring_bytes(const struct clp_session *s);
 
 enum clp_session_state clp_session_state(const struct clp_session *s);
 /* The latest time at which step must be called again while attaching. */

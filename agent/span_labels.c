@@ -13,6 +13,7 @@ void clp_span_labels_init(struct clp_span_labels *s, enum clp_span_mode mode)
     clp_map_init(&s->roots, CLP_SPAN_ROOTS_WINDOW);
     clp_map_init(&s->closed, CLP_SPAN_ROOTS_WINDOW);
     clp_map_init(&s->names, CLP_SPAN_ENDPOINTS_WINDOW);
+    clp_map_init(&s->requests, CLP_SPAN_ENDPOINTS_KNOWN);
 }
 
 void clp_span_labels_done(struct clp_span_labels *s)
@@ -24,6 +25,7 @@ void clp_span_labels_done(struct clp_span_labels *s)
     clp_map_done(&s->roots);
     clp_map_done(&s->closed);
     clp_map_done(&s->names);
+    clp_map_done(&s->requests);
 }
 
 /* The target's numbers grow for ever. Beyond the ceiling, far above what the library keeps at a
@@ -58,6 +60,16 @@ static void end_root(struct clp_span_labels *s, uint64_t root, uint64_t endpoint
     s->open--;
 }
 
+static void take_root(struct clp_span_labels *s, const struct clp_rec_root *r)
+{
+    const union clp_map_value *known = clp_map_get_u64(&s->requests, r->endpoint);
+    union clp_map_value v = {.u64 = (known ? known->u64 : 0) + r->ended};
+    if (r->ended)
+        (void)!clp_map_put_u64(&s->requests, r->endpoint, v);
+    if (r->local_root_span_id)
+        end_root(s, r->local_root_span_id, r->endpoint);
+}
+
 void clp_span_labels_record(struct clp_span_labels *s, const struct clp_reader_record *r)
 {
     if (s->mode == CLP_SPANS_OFF)
@@ -65,7 +77,7 @@ void clp_span_labels_record(struct clp_span_labels *s, const struct clp_reader_r
     if (r->type == CLP_REC_ENDPOINT)
         add_endpoint(s, r->endpoint.rec->endpoint, r->endpoint.name);
     else if (r->type == CLP_REC_ROOT)
-        end_root(s, r->root.rec->local_root_span_id, r->root.rec->endpoint);
+        take_root(s, r->root.rec);
 }
 
 size_t clp_span_labels_of(struct clp_span_labels *s, const struct clp_def_span *span,
@@ -118,6 +130,33 @@ static const char *endpoint_of(void *user, const char *root)
     return name ? bounded(s, name) : NULL;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const struct clp_upload_number *x = a, *y = b;
+    return (x->value < y->value) - (x->value > y->value);
+}
+
+/* The busiest endpoints of the window that ends. The least of those that are kept makes room. */
+static void close_requests(struct clp_span_labels *s)
+{
+    struct clp_map_item i;
+    size_t n = 0;
+    for (uint32_t at = clp_map_begin(&s->requests); clp_map_next(&s->requests, &at, &i);) {
+        struct clp_upload_number e = {.value = (double)i.value->u64};
+        e.name = i.key_u64 == CLP_ENDPOINT_OTHER ? CLP_PROFILE_OTHER_NAME
+                                                 : clp_map_get_ptr_u64(&s->endpoints, i.key_u64);
+        if (!e.name || (n == CLP_UPLOAD_NUMBERS_MAX && e.value <= s->ended[n - 1].value))
+            continue;
+        n = CLP_MIN(n + 1, (size_t)CLP_UPLOAD_NUMBERS_MAX);
+        s->ended[n - 1] = e;
+        if (n == CLP_UPLOAD_NUMBERS_MAX)
+            qsort(s->ended, n, sizeof(*s->ended), by_value);
+    }
+    qsort(s->ended, n, sizeof(*s->ended), by_value);
+    s->ended_count = n;
+    clp_map_done(&s->requests);
+}
+
 static uint32_t count_open(const struct clp_map *roots)
 {
     uint32_t n = 0;
@@ -138,6 +177,7 @@ void clp_span_labels_close(struct clp_span_labels *s, struct clp_profile *p)
     s->closed = s->roots;
     clp_map_init(&s->roots, CLP_SPAN_ROOTS_WINDOW);
     s->open = count_open(&s->closed);
+    close_requests(s);
 }
 
 void clp_span_labels_name(struct clp_span_labels *s, struct clp_profile *p)

@@ -10,6 +10,7 @@
 #include "base/core/core.h"
 #include "base/map.h"
 #include "pprof/profile.h"
+#include "uploader/header.h"
 #include "wire/reader.h"
 
 /* How much of it goes into profiles. Each local root, or span, makes samples of its own. */
@@ -38,8 +39,11 @@ struct clp_span_labels {
     struct clp_map closed;    /* the same of the window before */
     uint32_t open;            /* of `closed`: without their last name */
     struct clp_map names;     /* shown in this window */
-    uint32_t sets;            /* made in this window */
-    uint64_t without;         /* samples that got no span labels because there were too many */
+    struct clp_map requests;  /* that ended in this window, by endpoint */
+    struct clp_upload_number ended[CLP_UPLOAD_NUMBERS_MAX]; /* of the window before: the busiest */
+    size_t ended_count;
+    uint32_t sets;    /* made in this window */
+    uint64_t without; /* samples that got no span labels because there were too many */
 };
 
 void clp_span_labels_init(struct clp_span_labels *s, enum clp_span_mode mode);

@@ -13,8 +13,9 @@
  * every two. */
 #define FIRST_MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
 #define LAST_MARK_POLL_NS (64 * CLP_NSEC_PER_MSEC)
-/* A ring that fills slowly is emptied seldom. What 64 busy threads write in the longest pause still
- * fits; and a ring that was full makes samples coarser, not fewer nanoseconds. */
+/* A ring that fills slowly is emptied seldom. What all CPUs of the machine let a target write in
+ * the longest pause still fits; and a ring that was full makes samples coarser, not fewer
+ * nanoseconds. */
 #define LONGEST_DRAIN_NS (4 * CLP_SESSION_DRAIN_NS)
 #define BUSY_SHARE 8   /* of the ring: from then on it is emptied as often as can be */
 #define QUIET_SHARE 32 /* less than that: half as often as before */
@@ -103,6 +104,7 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
     t->types = t->config.types;
     if (!marked)
         (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
+    w.requests = clp_build_requests(t->build, &w.request_count);
     t->held = w;
     if (last || !t->config.names_later || clp_build_open_roots(t->build) == 0)
         give_held(t);
@@ -251,9 +253,10 @@ static enum clp_session_state drain(struct clp_target *t)
 {
     enum clp_session_state state = clp_session_drain(t->session);
     uint64_t bytes = clp_session_drained_bytes(t->session);
-    if (bytes >= CLP_SESSION_RING_BYTES / BUSY_SHARE)
+    uint64_t ring = clp_session_ring_bytes(t->session);
+    if (bytes >= ring / BUSY_SHARE)
         t->drain_ns = CLP_SESSION_DRAIN_NS;
-    else if (bytes <= CLP_SESSION_RING_BYTES / QUIET_SHARE)
+    else if (bytes <= ring / QUIET_SHARE)
         t->drain_ns = CLP_MIN(2 * t->drain_ns, LONGEST_DRAIN_NS);
     return state;
 }

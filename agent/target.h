@@ -23,9 +23,11 @@ struct clp_window {
     uint64_t start_unix_ns, duration_ns;
     uint64_t start_ns; /* CLOCK_MONOTONIC; windows of a session abut */
     uint64_t samples;
-    uint32_t types;         /* that the profile shows, bit (1 << enum clp_profile_type) */
-    bool marked;            /* accounted for by the library up to its end */
-    bool last;              /* the target has ended or failed */
+    uint32_t types; /* that the profile shows, bit (1 << enum clp_profile_type) */
+    bool marked;    /* accounted for by the library up to its end */
+    bool last;      /* the target has ended or failed */
+    const struct clp_upload_number *requests; /* that ended in it, by endpoint */
+    size_t request_count;
     uint64_t kernel_cpu_ns; /* of the process at its end, all threads; 0: it is gone */
 };
 

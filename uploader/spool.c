@@ -110,8 +110,10 @@ static struct clp_spool_entry *new_entry(const struct clp_spool *s)
     return e;
 }
 
-static void free_entry(struct clp_spool_entry *e)
+static void free_entry(const struct clp_spool *s, struct clp_spool_entry *e)
 {
+    for (size_t i = 0; i < s->config.intake_count; i++)
+        free(e->progress[i].parts);
     free(e->progress);
     free(e->data);
     free(e);
@@ -169,7 +171,7 @@ static void remove_entry(struct clp_spool *s, struct clp_spool_entry *e)
         remove_file(s, e, CHUNK_ENDING);
     remove_file(s, e, SENT_ENDING);
     unlink_entry(s, e);
-    free_entry(e);
+    free_entry(s, e);
 }
 
 static void drop(struct clp_spool *s, struct clp_spool_entry *e, enum clp_spool_loss loss)
@@ -221,9 +223,15 @@ static size_t intake_index(const struct clp_spool *s, uint64_t id)
 static void note_part(struct clp_spool_entry *e, size_t intake, const char *part, size_t len)
 {
     struct clp_spool_progress *p = &e->progress[intake];
-    if (len == 1 && *part == '*')
+    if (len == 1 && *part == '*') {
         e->done |= 1u << intake;
-    else if (p->part_count < CLP_SPOOL_PARTS_MAX && len < CLP_SPOOL_PART_BYTES) {
+        p->part_count = 0;
+        free(CLP_TAKE(p->parts));
+        return;
+    }
+    if (!p->parts) /* without memory it will be sent once more, which its id tells */
+        p->parts = calloc(CLP_SPOOL_PARTS_MAX, sizeof(*p->parts));
+    if (p->parts && p->part_count < CLP_SPOOL_PARTS_MAX && len < CLP_SPOOL_PART_BYTES) {
         memcpy(p->parts[p->part_count], part, len);
         p->parts[p->part_count++][len] = '\0';
     }
@@ -260,7 +268,7 @@ static int take_chunk(struct clp_spool *s, const char *file, bool *ret_known)
     memcpy(e->name, file, len);
     e->bytes = (uint64_t)st.st_size;
     if (!parse_name(e)) {
-        free_entry(e);
+        free_entry(s, e);
         return 0;
     }
     *ret_known = true;
@@ -355,7 +363,7 @@ static void free_spool(struct clp_spool *s)
     while (s->first) {
         struct clp_spool_entry *e = s->first;
         unlink_entry(s, e);
-        free_entry(e);
+        free_entry(s, e);
     }
     clp_cleanup_fd(&s->dir_fd);
     clp_cleanup_fd(&s->lock_fd); /* and with it the lock */
@@ -447,7 +455,7 @@ int clp_spool_put(struct clp_spool *s, const struct clp_upload_header *h, const 
     if (r < 0) {
         s->counts.lost[CLP_SPOOL_NO_ROOM]++;
         if (e)
-            free_entry(e);
+            free_entry(s, e);
         return r;
     }
     if (e->data)
@@ -539,7 +547,7 @@ void clp_spool_set_aside(struct clp_spool *s, struct clp_spool_entry *e, bool da
     }
     remove_file(s, e, SENT_ENDING);
     unlink_entry(s, e);
-    free_entry(e);
+    free_entry(s, e);
 }
 
 bool clp_spool_take_flush(struct clp_spool *s)

@@ -47,7 +47,8 @@ struct clp_spool_entry {
     uint32_t done; /* bit i: intake i has it, or will never take it */
     uint32_t uses; /* the owner's: > 0 keeps it from being dropped */
     struct clp_spool_progress {
-        char parts[CLP_SPOOL_PARTS_MAX][CLP_SPOOL_PART_BYTES]; /* that the intake has */
+        /* That the intake has, while it lacks others; few have any, so NULL until the first. */
+        char (*parts)[CLP_SPOOL_PART_BYTES];
         uint8_t part_count;
         /* The owner's, all that follow. */
         bool lacking; /* a part was dropped */

@@ -265,7 +265,8 @@ static int check_endpoint(struct clp_reader *r, struct clp_reader_record *ret)
 static int check_root(struct clp_reader *r, struct clp_reader_record *ret)
 {
     const struct clp_rec_root *rec = &r->record.root;
-    if (rec->rec.size != sizeof(*rec) || rec->local_root_span_id == 0 || rec->endpoint == 0)
+    if (rec->rec.size != sizeof(*rec) || rec->endpoint == 0 ||
+        (rec->local_root_span_id == 0 && rec->ended == 0))
         return bad(r, "malformed root");
     ret->root.rec = rec;
     return 1;

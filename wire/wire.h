@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 4u
+#define CLP_WIRE_VERSION 5u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -260,9 +260,9 @@ static_assert(sizeof(struct clp_rec_endpoint) == 16, "drawn in docs/wire.md");
 
 struct clp_rec_root {
     struct clp_rec rec;
-    uint64_t local_root_span_id; /* not 0 */
+    uint64_t local_root_span_id; /* 0: none that needs its name, only the count */
     uint32_t endpoint;           /* defined before */
-    uint32_t reserved;
+    uint32_t ended;              /* local roots of that name since they were last counted */
 };
 static_assert(sizeof(struct clp_rec_root) == 24, "drawn in docs/wire.md");
 

@@ -70,6 +70,10 @@ int clp_span_root_sampled(uint64_t local_root_span_id);
  * well. Not signal-safe. */
 void clp_span_root_ended(uint64_t local_root_span_id, const char *name, size_t bytes);
 
+/* A request to this endpoint ended, sampled or not: the profile tells how many there were.
+ * Signal-safe. */
+void clp_span_request_ended(uint32_t endpoint);
+
 /* The start-up hook runs and follows Activity.Current. Signal-safe. */
 void clp_span_hook_runs(void);
 

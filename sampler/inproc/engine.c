@@ -47,7 +47,7 @@ static struct {
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
     uint64_t wait_ns, longest_wait_ns, wall_wait_ns;
-    uint64_t scan_due_ns, publish_due_ns;
+    uint64_t scan_due_ns, publish_due_ns, requests_due_ns;
     struct clp_settings settings; /* union of all readers' */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
@@ -165,7 +165,18 @@ static void tell_ended_roots(void)
     while (clp_spans_next_ended(&root, &endpoint))
         for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
             if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
-                clp_feed_root(&clp_links_at(i)->feed, root, endpoint);
+                (void)clp_feed_root(&clp_links_at(i)->feed, root, endpoint, 0);
+}
+
+/* How many requests have ended: what the profile's cost is divided by. */
+static void tell_requests(uint64_t now_ns)
+{
+    uint32_t endpoint, ended;
+    E.requests_due_ns = now_ns + CLP_NSEC_PER_SEC;
+    for (uint32_t at = 0; clp_spans_next_count(&at, &endpoint, &ended);)
+        for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+            if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
+                (void)clp_feed_root(&clp_links_at(i)->feed, 0, endpoint, ended);
 }
 
 static uint32_t drain(void)
@@ -191,6 +202,7 @@ static uint64_t account_all(void)
         drain();
         clp_threads_flush(clp_clock_monotonic_ns());
         clp_wall_flush(E.pass);
+        tell_requests(clp_clock_monotonic_ns());
     }
     return clp_clock_monotonic_ns();
 }
@@ -271,6 +283,9 @@ static void start_sampling(void)
     clp_capture_enable(true);
     apply_interval();
     E.sampling = true;
+    uint32_t at = 0, endpoint, ended;
+    while (clp_spans_next_count(&at, &endpoint, &ended))
+        continue; /* of before */
     clp_spans_live(true);
 }
 
@@ -415,6 +430,8 @@ static void sample_round(uint64_t now_ns)
     enumerate_once();
     uint32_t taken = drain();
     E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, E.longest_wait_ns);
+    if (now_ns >= E.requests_due_ns)
+        tell_requests(now_ns);
     if (now_ns >= E.scan_due_ns)
         scan();
     E.wall_wait_ns = clp_wall_round(now_ns, E.pass);

@@ -241,22 +241,25 @@ static bool define_span(struct clp_feed *f, struct clp_feed_thread *e, const str
     return true;
 }
 
-void clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint)
+bool clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint,
+                   uint32_t ended)
 {
     struct clp_rec_root *rec = NULL;
     int r = define_endpoint(f, endpoint);
     if (r == -ENOENT)
-        return;
+        return true;
     if (r == 0)
         rec = clp_ring_reserve(&f->ring, sizeof(*rec));
     if (!rec) {
         f->counters[CLP_CTR_DROP_RING_FULL]++;
-        return;
+        return false;
     }
     *rec = (struct clp_rec_root){.rec = {.size = sizeof(*rec), .type = CLP_REC_ROOT},
                                  .local_root_span_id = local_root_span_id,
-                                 .endpoint = endpoint};
+                                 .endpoint = endpoint,
+                                 .ended = ended};
     clp_ring_commit(&f->ring);
+    return true;
 }
 
 /* ---- samples ---- */

@@ -57,8 +57,10 @@ void clp_feed_close(struct clp_feed *f);
 
 /* false: there was no room; the value waits, and the ring has not got the stack. */
 bool clp_feed_stack(struct clp_feed *f, const struct clp_feed_sample *s);
-/* A local root has ended, with the number of its endpoint. */
-void clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint);
+/* A local root has ended, with the number of its endpoint; or, with 0 for it, `ended` more of that
+ * endpoint. False when the ring is full. */
+bool clp_feed_root(struct clp_feed *f, uint64_t local_root_span_id, uint32_t endpoint,
+                   uint32_t ended);
 /* Time without a stack of its own: `special` 0 = the stack of the thread's last sample. */
 void clp_feed_time(struct clp_feed *f, const struct clp_thread *t, enum clp_special special,
                    uint64_t cpu_ns, uint64_t time_ns);

@@ -33,6 +33,8 @@ static struct {
     uint32_t next_endpoint;
     struct ended ended[CLP_SPAN_ROOTS_ENDED_MAX];
     uint32_t ended_from, ended_to; /* count up for ever */
+    /* Requests that have ended, by the place of their endpoint. Without the lock. */
+    _Atomic uint32_t counts[PLACES];
 } N = {.next_endpoint = FIRST_ENDPOINT};
 
 static uint32_t hash_of(const char *text, size_t bytes)
@@ -77,7 +79,8 @@ static struct name *make_room(uint64_t now_ns)
 {
     for (uint32_t tries = 0; tries < PLACES; tries++) {
         struct name *n = &N.names[N.next_endpoint % PLACES];
-        if (n->endpoint == 0 || now_ns - n->used_ns > UNUSED_NS) {
+        bool reserved = N.next_endpoint % PLACES < FIRST_ENDPOINT;
+        if (!reserved && (n->endpoint == 0 || now_ns - n->used_ns > UNUSED_NS)) {
             if (n->endpoint)
                 unlink_name(n);
             return n;
@@ -144,6 +147,29 @@ CLP_EXPORT void clp_span_root_ended(uint64_t root, const char *name, size_t byte
         N.ended_from++; /* the oldest keeps the name that it began with */
     N.ended[N.ended_to++ % CLP_SPAN_ROOTS_ENDED_MAX] = (struct ended){root, endpoint};
     clp_unlock(&N.lock);
+}
+
+/* [other] has the place of its number, which make_room leaves free. */
+CLP_EXPORT void clp_span_request_ended(uint32_t endpoint)
+{
+    if (endpoint != CLP_SPAN_ENDPOINT_NONE && !clp_capture_forked())
+        atomic_fetch_add_explicit(&N.counts[endpoint % PLACES], 1, memory_order_relaxed);
+}
+
+bool clp_spans_next_count(uint32_t *at, uint32_t *ret_endpoint, uint32_t *ret_ended)
+{
+    for (; *at < PLACES; ++*at) {
+        if (atomic_load_explicit(&N.counts[*at], memory_order_relaxed) == 0)
+            continue;
+        clp_lock(&N.lock);
+        uint32_t endpoint = N.names[*at].endpoint;
+        *ret_endpoint = endpoint ? endpoint : CLP_SPAN_ENDPOINT_OTHER;
+        *ret_ended = atomic_exchange_explicit(&N.counts[*at], 0, memory_order_relaxed);
+        clp_unlock(&N.lock);
+        ++*at;
+        return true;
+    }
+    return false;
 }
 
 bool clp_spans_next_ended(uint64_t *ret_root, uint32_t *ret_endpoint)

@@ -46,6 +46,9 @@ bool clp_spans_hook_runs(void);
 int clp_spans_endpoint_name(uint32_t endpoint, char *ret) CLP_MUST_USE;
 /* The next root that has ended; false when there is none. Loop. */
 bool clp_spans_next_ended(uint64_t *ret_root, uint32_t *ret_endpoint);
+/* The next endpoint of which requests have ended since this was asked before, and how many; *at is
+ * 0 at first. Loop. */
+bool clp_spans_next_count(uint32_t *at, uint32_t *ret_endpoint, uint32_t *ret_ended);
 uint64_t clp_spans_refused(void); /* cells and ended roots beyond the ceilings */
 size_t clp_spans_bytes(void);
 

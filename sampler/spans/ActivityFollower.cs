@@ -76,12 +76,14 @@ internal static class ActivityFollower
     // A local root has got its last name by now: frameworks set the route when they have matched it.
     private static void Ended(Activity activity, SpanContext context)
     {
-        if (activity.Parent != null || activity.IdFormat != ActivityIdFormat.W3C)
+        if (activity.Parent != null || activity.IdFormat != ActivityIdFormat.W3C || !Library.Live)
             return;
+        string name = activity.GetTagItem("http.route") as string is { Length: > 0 } route
+            ? route : activity.DisplayName;
+        Library.RequestEnded(Names.Of(name));
         ulong root = ReferenceEquals(context.Owner, activity)
             ? context.Id : Number(activity.SpanId.ToHexString());
         if (Library.WasSampled(root))
-            Library.RootEnded(root, activity.GetTagItem("http.route") as string is { Length: > 0 } route
-                ? route : activity.DisplayName);
+            Library.RootEnded(root, name);
     }
 }

@@ -34,6 +34,7 @@ internal static unsafe class Library
     private static delegate* unmanaged<byte*, nuint, uint> endpoint;
     private static delegate* unmanaged[SuppressGCTransition]<ulong, int> rootSampled;
     private static delegate* unmanaged<ulong, byte*, nuint, void> rootEnded;
+    private static delegate* unmanaged[SuppressGCTransition]<uint, void> requestEnded;
     private static delegate* unmanaged<void> hookRuns;
     private static uint* generation;
 
@@ -68,6 +69,7 @@ internal static unsafe class Library
             || !NativeLibrary.TryGetExport(library, "clp_span_endpoint", out IntPtr e)
             || !NativeLibrary.TryGetExport(library, "clp_span_root_sampled", out IntPtr s)
             || !NativeLibrary.TryGetExport(library, "clp_span_root_ended", out IntPtr r)
+            || !NativeLibrary.TryGetExport(library, "clp_span_request_ended", out IntPtr q)
             || !NativeLibrary.TryGetExport(library, "clp_span_hook_runs", out IntPtr h)
             || !NativeLibrary.TryGetExport(library, "clp_span_generation", out IntPtr g))
             return false;
@@ -75,6 +77,7 @@ internal static unsafe class Library
         endpoint = (delegate* unmanaged<byte*, nuint, uint>)e;
         rootSampled = (delegate* unmanaged[SuppressGCTransition]<ulong, int>)s;
         rootEnded = (delegate* unmanaged<ulong, byte*, nuint, void>)r;
+        requestEnded = (delegate* unmanaged[SuppressGCTransition]<uint, void>)q;
         hookRuns = (delegate* unmanaged<void>)h;
         generation = ((delegate* unmanaged<uint*>)g)();
         return true;
@@ -83,6 +86,8 @@ internal static unsafe class Library
     internal static NativeCell* Cell() => cell(Abi);
 
     internal static bool WasSampled(ulong root) => rootSampled(root) != 0;
+
+    internal static void RequestEnded(uint endpoint) => requestEnded(endpoint);
 
     internal static void HookRuns() => hookRuns();
 

@@ -29,6 +29,7 @@ enum {
     OP_VAL_OFFSET = 0x14,
     OP_VAL_OFFSET_SF = 0x15,
     OP_VAL_EXPRESSION = 0x16,
+    OP_NEGATE_RA_STATE = 0x2d, /* aarch64: the return address is signed from here on, or no more */
     OP_GNU_ARGS_SIZE = 0x2e,
     OP_GNU_NEGATIVE_OFFSET = 0x2f,
 };
@@ -240,6 +241,8 @@ static int execute(struct machine *m, uint8_t op, struct clp_bytes *b)
     case OP_GNU_ARGS_SIZE:
         (void)clp_bytes_uleb(b);
         return 0;
+    case OP_NEGATE_RA_STATE:
+        return CLP_REGS_SIGN_RETURNS ? 0 : -EBADMSG;
     case OP_REMEMBER:
         return remember(m);
     case OP_RESTORE_STATE:
@@ -285,7 +288,7 @@ void clp_cfi_run(const struct clp_eh_section *s, const struct clp_cie *cie,
                         .row.cfa.kind = CLP_PLACE_BAD,
                         .emit = emit,
                         .user = user};
-    int r = cie->ra_reg == CLP_REG_RIP ? run_program(&m, cie->program) : -EBADMSG;
+    int r = cie->ra_reg == CLP_REG_RA ? run_program(&m, cie->program) : -EBADMSG;
     m.initial = m.row;
     if (r == 0)
         r = run_program(&m, fde->program);

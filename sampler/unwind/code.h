@@ -10,30 +10,10 @@
 
 #include <stdbool.h>
 
-/* x86-64 registers that unwind rules may name. Index = DWARF number for the first 16. */
-enum {
-    CLP_REG_RAX,
-    CLP_REG_RDX,
-    CLP_REG_RCX,
-    CLP_REG_RBX,
-    CLP_REG_RSI,
-    CLP_REG_RDI,
-    CLP_REG_RBP,
-    CLP_REG_RSP,
-    CLP_REG_R8,
-    CLP_REG_R9,
-    CLP_REG_R10,
-    CLP_REG_R11,
-    CLP_REG_R12,
-    CLP_REG_R13,
-    CLP_REG_R14,
-    CLP_REG_R15,
-    CLP_REG_RIP,
-    CLP_REG_COUNT
-};
+#include "sampler/unwind/regs.h"
 
 struct clp_regs {
-    uint64_t r[CLP_REG_COUNT];
+    uint64_t r[CLP_REG_SLOTS];
     uint32_t unknown; /* bit per register whose value is not known; a rule that needs one is BAD */
 };
 

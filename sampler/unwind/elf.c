@@ -140,7 +140,7 @@ static int read_header(const struct clp_source *s, Elf64_Ehdr *ret)
     if (r < 0)
         return r;
     if (memcmp(ret->e_ident, ELFMAG, SELFMAG) != 0 || ret->e_ident[EI_CLASS] != ELFCLASS64 ||
-        ret->e_ident[EI_DATA] != ELFDATA2LSB || ret->e_machine != EM_X86_64)
+        ret->e_ident[EI_DATA] != ELFDATA2LSB || ret->e_machine != CLP_REGS_ELF_MACHINE)
         return -EBADMSG;
     return 0;
 }

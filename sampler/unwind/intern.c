@@ -3,7 +3,6 @@
 #include <string.h>
 
 #define HASH_SLOTS 65536u
-#define RED_ZONE_SLOTS (128 / 8)
 
 int clp_rule_intern_init(struct clp_rule_intern *in)
 {
@@ -101,23 +100,6 @@ static bool add_extra(struct clp_rule_intern *in, unsigned reg, const struct clp
     return true;
 }
 
-/* For a hardware exception the runtime leaves its handler's stack and makes a frame on that of the
- * failing code: nothing was called there, so the frame keeps clear of the red zone (128 bytes, SysV
- * x86-64 psABI 3.2.2), and its tables find the failing instruction's address below that.  Where the
- * failing code had its other registers they do not tell. */
-static void note_interruption(struct clp_rule *rule)
-{
-    static const uint8_t lost[] = {CLP_SAVE_RBX, CLP_SAVE_R12, CLP_SAVE_R13, CLP_SAVE_R14,
-                                   CLP_SAVE_R15};
-    if (rule->flags || rule->saved[CLP_SAVE_RIP] <= RED_ZONE_SLOTS ||
-        rule->saved[CLP_SAVE_RIP] > CLP_SLOT_MAX)
-        return;
-    rule->flags = CLP_RULE_INTERRUPTED;
-    for (size_t i = 0; i < CLP_ARRAY_LEN(lost); i++)
-        if (rule->saved[lost[i]] == CLP_SLOT_SAME)
-            rule->saved[lost[i]] = CLP_SLOT_UNDEFINED;
-}
-
 static bool compact(struct clp_rule_intern *in, const struct clp_cfi_row *row, bool signal_frame,
                     struct clp_rule *ret)
 {
@@ -136,10 +118,7 @@ static bool compact(struct clp_rule_intern *in, const struct clp_cfi_row *row, b
         if (slot == CLP_SLOT_EXTRA && !add_extra(in, reg, p, &rule))
             return false;
     }
-    /* No word about the return address is no return address. */
-    if (rule.saved[CLP_SAVE_RIP] == CLP_SLOT_SAME)
-        rule.saved[CLP_SAVE_RIP] = CLP_SLOT_UNDEFINED;
-    note_interruption(&rule);
+    clp_rule_settle(&rule);
     *ret = rule;
     return true;
 }

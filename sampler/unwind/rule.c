@@ -4,17 +4,9 @@
 
 #include "sampler/unwind/cfi.h"
 
-const uint8_t clp_save_register[CLP_SAVE_COUNT] = {
-    [CLP_SAVE_RBP] = CLP_REG_RBP, [CLP_SAVE_RBX] = CLP_REG_RBX, [CLP_SAVE_R12] = CLP_REG_R12,
-    [CLP_SAVE_R13] = CLP_REG_R13, [CLP_SAVE_R14] = CLP_REG_R14, [CLP_SAVE_R15] = CLP_REG_R15,
-    [CLP_SAVE_RIP] = CLP_REG_RIP,
-};
+const uint8_t clp_save_register[CLP_SAVE_COUNT] = CLP_SAVE_REGISTERS;
 
 #define BIT(reg) (1u << (reg))
-/* What a call may destroy (SysV x86-64 psABI, 3.2.1). */
-#define VOLATILE                                                                                   \
-    (BIT(CLP_REG_RAX) | BIT(CLP_REG_RDX) | BIT(CLP_REG_RCX) | BIT(CLP_REG_RSI) |                   \
-     BIT(CLP_REG_RDI) | BIT(CLP_REG_R8) | BIT(CLP_REG_R9) | BIT(CLP_REG_R10) | BIT(CLP_REG_R11))
 
 bool clp_stack_u64(const struct clp_stack_view *s, uint64_t address, uint64_t *ret)
 {
@@ -104,14 +96,14 @@ enum clp_step clp_rule_apply(const struct clp_native_table *t, const struct clp_
     uint64_t cfa;
     if (rule->cfa_reg == CLP_CFA_NONE)
         return CLP_STEP_NO_RULE;
-    if (rule->saved[CLP_SAVE_RIP] == CLP_SLOT_UNDEFINED)
+    if (rule->saved[CLP_SAVE_RA] == CLP_SLOT_UNDEFINED)
         return CLP_STEP_ROOT;
     if (!clp_rule_cfa(t, rule, stack, regs, &cfa))
         return CLP_STEP_BAD;
     struct clp_regs to = *regs;
-    uint64_t rsp = regs->unknown & BIT(CLP_REG_RSP) ? 0 : regs->r[CLP_REG_RSP];
-    to.unknown |= VOLATILE;
-    assign(&to, CLP_REG_RSP, true, cfa);
+    uint64_t rsp = regs->unknown & BIT(CLP_REG_SP) ? 0 : regs->r[CLP_REG_SP];
+    to.unknown |= CLP_REGS_VOLATILE;
+    assign(&to, CLP_REG_SP, true, cfa);
     restore_saved(rule, cfa, rsp, stack, &to);
     for (unsigned i = 0; i < rule->extra_count; i++) {
         const struct clp_rule_extra *e = &t->extra[rule->extra_first + i];
@@ -119,10 +111,11 @@ enum clp_step clp_rule_apply(const struct clp_native_table *t, const struct clp_
         bool known = extra_value(t, e, cfa, stack, regs, &value);
         assign(&to, e->reg, known, value);
     }
-    if (to.unknown & (BIT(CLP_REG_RIP) | BIT(CLP_REG_RSP)))
+    if (to.unknown & (BIT(CLP_REG_RA) | BIT(CLP_REG_SP)))
         return CLP_STEP_BAD;
+    clp_regs_return(&to, rule->flags != 0);
     *regs = to;
-    if (to.r[CLP_REG_RIP] == 0)
+    if (to.r[CLP_REG_PC] == 0)
         return CLP_STEP_ROOT;
     return rule->flags ? CLP_STEP_SIGNAL : CLP_STEP_OK;
 }

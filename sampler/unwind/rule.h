@@ -7,17 +7,7 @@
 
 #include "sampler/unwind/native.h"
 
-/* The registers that functions save, in the order of clp_rule.saved. */
-enum {
-    CLP_SAVE_RBP,
-    CLP_SAVE_RBX,
-    CLP_SAVE_R12,
-    CLP_SAVE_R13,
-    CLP_SAVE_R14,
-    CLP_SAVE_R15,
-    CLP_SAVE_RIP,
-    CLP_SAVE_COUNT
-};
+/* DWARF numbers of clp_rule.saved. */
 extern const uint8_t clp_save_register[CLP_SAVE_COUNT];
 
 enum {
@@ -94,6 +84,11 @@ bool clp_rule_cfa(const struct clp_native_table *t, const struct clp_rule *rule,
 /* Follows a rule. `t` holds its extras and expressions; NULL when the rule has none. */
 enum clp_step clp_rule_apply(const struct clp_native_table *t, const struct clp_rule *rule,
                              const struct clp_stack_view *stack, struct clp_regs *regs);
+
+/* rule-x86-64.c, rule-aarch64.c: what no row says, put into a new rule. */
+void clp_rule_settle(struct clp_rule *rule);
+/* The caller's registers are known but for where it goes on: its program counter. */
+void clp_regs_return(struct clp_regs *regs, bool interrupted);
 
 /* Evaluates a DWARF expression; `initial`, if given, is pushed first. */
 bool clp_expr_eval(const uint8_t *expr, size_t len, const uint64_t *initial,

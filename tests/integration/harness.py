@@ -74,13 +74,13 @@ class Target:
     """A running test program."""
 
     def __init__(self, test, mode, *options, env=None, duration=None, tfm=None, kind="",
-                 program="ClpTarget", prefix=()):
-        """`kind`: a publish of tools/publish-targets beside the plain one: "web", "single"... `prefix`
-        starts the program somewhere else (unshare...), which then finds it as `program`."""
+                 name="ClpTarget", prefix=(), program=None):
+        """`kind`: a publish of tools/publish-targets beside the plain one: "web", "single"...
+        `prefix` starts the program somewhere else (unshare...), which then finds it as `program`."""
         self.directory = tempfile.mkdtemp(prefix="clp-target-")
         test.addCleanup(self.close)
         publish = (kind + "-" if kind else "") + (tfm or framework())
-        program = os.path.join(environment("CLP_TARGETS"), publish, program)
+        program = program or os.path.join(environment("CLP_TARGETS"), publish, name)
         if not prefix and not os.path.exists(program):
             raise RuntimeError(f"{program} is missing: run tools/publish-targets {publish}")
         command = [*prefix, program, mode, *map(str, options)]

@@ -346,6 +346,44 @@ class TestAgent(Case):
         self.assertEqual([n for n in os.listdir(directory) if n.startswith("clrpulse-")
                           and not n.endswith(".gz")], [], "nothing is left behind")
 
+    def run_script(self, script, directory):
+        path = os.path.join(directory, "run.pb.gz")
+        process = subprocess.Popen(
+            [harness.environment("CLP_CLRPULSE"), "run", "-o", path, "--", "sh", "-c", script],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env={**os.environ, "TMPDIR": directory}, text=True)
+        self.addCleanup(process.kill)
+        return process, path
+
+    def test_run_descendants(self):
+        """A command that is no .NET program: its first .NET descendant is recorded, to its end, and the
+        command's own exit code counts. One that is .NET itself: never a child of it instead."""
+        program = os.path.join(harness.environment("CLP_TARGETS"), harness.framework(), "ClpTarget")
+        directory = tempfile.mkdtemp(prefix="clp-run-")
+        self.addCleanup(shutil.rmtree, directory, True)
+        job = f"{program} spin --busy 1 --sleepers"
+        process, path = self.run_script(
+            f"{job} 3 --duration 1 & first=$!; echo $first; wait $first; {job} 4 --duration 1; exit 5",
+            directory)
+        out, errors = process.communicate(timeout=90)
+        self.assertEqual((process.returncode, errors), (5, ""))
+        profile = pprof.load(path)
+        names = {sample.thread() for sample in profile.samples}
+        self.assertIn("sleeper-2", names)
+        self.assertNotIn("sleeper-3", names, "the first one, and nothing of the second")
+        # The stand-in for a .NET program that does not let the library in; its child would.
+        os.remove(path)
+        fake = harness.environment("CLP_FAKE")
+        process, path = self.run_script(
+            f"({job} 3 --duration 1 >/dev/null; echo child done) & "
+            f"exec {fake} --tmp {directory} --no-connect", directory)
+        self.assertIn("ready", process.stdout.readline())
+        self.assertIn("child done", process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        self.assertIn("nothing was recorded", errors)
+        self.assertFalse(os.path.exists(path), "the child is not who was meant")
+
     @unittest.skipUnless(shutil.which("go"), "go tool pprof is not installed")
     def test_go_reads_it(self):
         """`go tool pprof` takes the file without a warning and sees the same total."""

@@ -366,6 +366,25 @@ class TestSettings(DaemonCase):
         # The last destination was replaced by the standard one again.
         super().assert_numbered(sorted(windows, key=lambda w: (w.runtime_id, w.seq)), count)
 
+    def test_log_for_machines(self):
+        """log.format json: each line one object, what a target says of itself included; one place in
+        the code writes ten lines a minute, and says how many it held back."""
+        agent = self.agent(extra="log: { format: json, level: info }\n")
+        for _ in range(13):
+            target = self.start("--exit-after", "1")
+            self.wait_for(lambda t=target: self.state(t.pid) in ("profiling", "gone"), "met")
+        lines = [json.loads(line) for line in self.text().splitlines()]
+        self.assertEqual({tuple(line) for line in lines}, {("time", "level", "message")})
+        for line in lines:
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertIn(line["level"], ("error", "warning", "info"))
+        met = [line for line in lines if line["message"].startswith("profiling process")]
+        self.assertEqual(len(met), 10, "no more a minute")
+        self.config(period="2s", extra="log: { format: text }\n")
+        agent.send_signal(signal.SIGHUP)
+        self.wait_for(lambda: "info the settings were read anew" in self.text(), "text again")
+        self.stop(agent)
+
     def test_command_line_wins(self):
         self.start()
         agent = self.agent("--set", "profile.period=2s", "--set", "service.env=cli",

@@ -6,6 +6,7 @@ No .NET is needed, so these also run under the sanitizers."""
 import glob
 import json
 import os
+import resource
 import re
 import shutil
 import signal
@@ -330,6 +331,18 @@ class TestNoTarget(Case):
         target = self.start()
         done = self.run_clrpulse("record", "-p", str(target.pid), "-o", "/no/such/dir/x")
         self.assert_sentence(done, 1, "cannot write into /no/such/dir")
+
+    def test_limit_on_file_sizes(self):
+        """`ulimit -f 0`: a sentence, not the end by SIGXFSZ."""
+        target = self.start()
+        path = os.path.join(self.directory, "x.pb.gz")
+        done = subprocess.run(
+            [CLRPULSE, "record", "-p", str(target.pid), "-d", "0.3", "--engine", "library", "-o", path],
+            capture_output=True, text=True, timeout=60,
+            env={**os.environ, "CLRPULSE_LIBRARY": self.library},
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        self.assert_sentence(done, 1, "file size|File too large")
+        self.assertFalse(os.path.exists(path))
 
     def test_wrong_use(self):
         for arguments in (["record"], ["record", "-p", "x"], ["recrod"], [], ["ps", "--jsn"],

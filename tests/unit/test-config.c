@@ -138,6 +138,70 @@ static void errors_name_file_line_and_nearest(void **state)
     }
 }
 
+/* The sentences whole, as people read them. */
+static void every_other_sentence(void **state)
+{
+    (void)state;
+    static char long_name[4400], long_header[2400];
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {long_name, "c.yaml:1: the text is too long"},
+        {"service: { tags: { '': x } }\n", "c.yaml:1: ':x' is no tag; write key: value"},
+        {"service: { tags: { 'a,b': x } }\n", "c.yaml:1: a tag takes text without a comma"},
+        {"service: { tags: { a: [x] } }\n", "c.yaml:1: a tag takes text without a comma"},
+        {"profile: { types: [] }\n",
+         "c.yaml:1: no type to record is named; this version records: cpu, wall"},
+        {"profile: { types: [zzzzzzzz] }\n",
+         "c.yaml:1: 'zzzzzzzz' cannot be recorded; this version records: cpu, wall"},
+        {"targets: { startup_hook: yes }\n",
+         "c.yaml:1: targets.startup_hook is true or false, not 'yes'"},
+        {"profile: { span_labels: some }\n",
+         "c.yaml:1: 'some' is no choice of span labels; they are full, root and off"},
+        {"log: { format: xml }\n", "c.yaml:1: 'xml' is no log format; they are text and json"},
+        {"profile: { wall_budget: much }\n",
+         "c.yaml:1: profile.wall_budget is a percentage, such as 0.5%, not 'much'"},
+        {"profile: { wall_budget: 99% }\n",
+         "c.yaml:1: profile.wall_budget must be between 0.01% and 10%, not 99%"},
+        {"profile: { period: [a] }\n", "c.yaml:1: profile.period takes one value"},
+        {"[a]: x\n", "c.yaml:1: a key of the configuration must be text"},
+        {"targets:\n  include: ['a,b']\n", "c.yaml:2: a list takes texts without a comma"},
+        {"upload:\n- { kind: http, url: x, headers: { A: [b] } }\n",
+         "c.yaml:2: a header takes one text"},
+        {"upload:\n- { kind: http, url: x, headers: { A: \"b\\nc\" } }\n",
+         "c.yaml:2: the header is too long or holds a line end"},
+        {long_header, "c.yaml:2: the header is too long or holds a line end"},
+        {"upload:\n- { kind: http, url: x, headers: [none] }\n",
+         "c.yaml:2: a header is one text, \"Name: value\""},
+        {"upload:\n- { kind: http, url: [x] }\n", "c.yaml:2: url takes one text"},
+        {"upload:\n- { kind: [http], url: x }\n", "c.yaml:2: kind takes one text"},
+        {"upload:\n- { zzzzzzzzzz: 1 }\n",
+         "c.yaml:2: upload takes no zzzzzzzzzz; `clrpulse agent --help` lists what it takes"},
+        {"upload:\n- { url: x }\n",
+         "c.yaml:2: an upload needs a kind: directory, http, pyroscope, datadog, otlp or parca"},
+        {"upload:\n- { kind: zzzzzzzzzz, url: x }\n",
+         "c.yaml:2: 'zzzzzzzzzz' is no kind of upload; there are directory, http, pyroscope, "
+         "datadog, otlp and parca"},
+        {"upload:\n- { kind: directory }\n",
+         "c.yaml:2: an upload of kind directory takes a path and nothing else"},
+        {"upload: { kind: directory }\n",
+         "c.yaml:1: upload takes a list: - { kind: directory, path: /some/where }"},
+        {"zzzzzzzzzz: 1\n", "c.yaml:1: zzzzzzzzzz is no section"},
+    };
+    int n = snprintf(long_name, sizeof(long_name), "service: { name: %04200d }\n", 0);
+    assert_true(n > 4200 && (size_t)n < sizeof(long_name));
+    n = snprintf(long_header, sizeof(long_header),
+                 "upload:\n- { kind: http, url: x, headers: { A: %02200d } }\n", 0);
+    assert_true(n > 2200 && (size_t)n < sizeof(long_header));
+    for (size_t i = 0; i < CLP_ARRAY_LEN(cases); i++) {
+        assert_int_equal(read_text(cases[i].text), -EINVAL);
+        assert_string_equal(error.text, cases[i].want);
+    }
+    assert_int_equal(clp_config_read_file(&config, "/no/such/file", &error), -ENOENT);
+    assert_string_equal(error.text, "cannot read the configuration /no/such/file: No such file or "
+                                    "directory");
+}
+
 static void uploads_have_their_keys(void **state)
 {
     (void)state;
@@ -395,6 +459,7 @@ int main(void)
         T(headers_as_a_list),
         T(errors_name_file_line_and_nearest),
         T(nothing_is_a_configuration),
+        T(every_other_sentence),
         T(uploads_have_their_keys),
         T(environment_wins),
         T(environment_errors_name_the_variable),

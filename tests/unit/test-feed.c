@@ -546,8 +546,8 @@ static void an_endpoint_comes_before_its_root(void **state)
 {
     struct fixture *f = *state;
     struct clp_span forgotten = {.trace_low = 2, .span_id = 3, .endpoint = 60};
-    clp_feed_root(&f->feed, 4, 8);
-    clp_feed_root(&f->feed, 6, 60); /* nobody knows that name any more */
+    assert_true(clp_feed_root(&f->feed, 4, 8, 0));
+    assert_true(clp_feed_root(&f->feed, 6, 60, 0)); /* nobody knows that name any more */
     sample_in_span(f, 0, &forgotten);
     read_all(f);
     assert_int_equal(f->of_type[CLP_REC_ROOT], 1);

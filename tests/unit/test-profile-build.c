@@ -570,6 +570,42 @@ static void labels_are(const struct clp_profile *p, uint32_t index, const char *
     assert_string_equal(buf, want);
 }
 
+static void requests_end(uint32_t number, uint32_t ended)
+{
+    struct clp_rec_root rec = {.endpoint = number, .ended = ended};
+    struct clp_reader_record r = {.type = CLP_REC_ROOT, .root = {.rec = &rec}};
+    clp_build_record(build, &r);
+}
+
+static void requests_are_counted_by_endpoint(void **state)
+{
+    (void)state;
+    char name[32];
+    size_t n;
+    for (uint32_t i = 0; i < CLP_UPLOAD_NUMBERS_MAX + 50; i++) {
+        snprintf(name, sizeof(name), "/users/%u", i);
+        endpoint(2 + i, name);
+        requests_end(2 + i, 1 + i % 77);
+    }
+    requests_end(5, 1000);
+    requests_end(5, 1000);
+    requests_end(CLP_ENDPOINT_OTHER, 500);
+    requests_end(4711, 9000); /* a name that nobody knows */
+    clp_profile_free(finish());
+    const struct clp_upload_number *r = clp_build_requests(build, &n);
+    assert_int_equal(n, CLP_UPLOAD_NUMBERS_MAX);
+    assert_string_equal(r[0].name, "/users/3");
+    assert_true(r[0].value == 2004);
+    assert_string_equal(r[1].name, "[other]");
+    assert_true(r[1].value == 500);
+    for (size_t i = 1; i < n; i++)
+        assert_true(r[i].value <= r[i - 1].value);
+    assert_true(r[n - 1].value == 27); /* 98 of the others have as many or more */
+    clp_profile_free(finish());
+    (void)clp_build_requests(build, &n);
+    assert_int_equal(n, 0);
+}
+
 static void a_wait_for_a_cpu_is_its_own_request_s(void **state)
 {
     (void)state;
@@ -668,6 +704,7 @@ int main(void)
         T(a_renamed_thread_has_its_new_name),
         T(running_is_a_part_of_living),
         T(a_wait_for_a_cpu_is_its_own_request_s),
+        T(requests_are_counted_by_endpoint),
         T(idle_can_be_left_out),
         T(waits_of_unknown_threads),
         T(ceilings_hold),

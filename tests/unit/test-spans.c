@@ -200,8 +200,29 @@ static void test_endpoints_are_bounded(void **state)
         int n = snprintf(text, sizeof(text), "/users/%u", i);
         others += clp_span_endpoint(text, (size_t)n) == CLP_SPAN_ENDPOINT_OTHER;
     }
-    assert_in_range(others, CLP_SPAN_ENDPOINTS_MAX, CLP_SPAN_ENDPOINTS_MAX + 3);
+    assert_in_range(others, CLP_SPAN_ENDPOINTS_MAX, CLP_SPAN_ENDPOINTS_MAX + 5);
     assert_true(clp_span_endpoint("GET /a", 6) > CLP_SPAN_ENDPOINT_OTHER); /* was there before */
+}
+
+static void test_requests_are_counted(void **state)
+{
+    (void)state;
+    uint32_t at = 0, endpoint, ended, a = clp_span_endpoint("GET /a", 6);
+    assert_false(clp_spans_next_count(&at, &endpoint, &ended));
+    clp_span_request_ended(CLP_SPAN_ENDPOINT_NONE);
+    clp_span_request_ended(a);
+    clp_span_request_ended(a);
+    clp_span_request_ended(CLP_SPAN_ENDPOINT_OTHER);
+    at = 0;
+    assert_true(clp_spans_next_count(&at, &endpoint, &ended));
+    assert_int_equal(endpoint, CLP_SPAN_ENDPOINT_OTHER);
+    assert_int_equal(ended, 1);
+    assert_true(clp_spans_next_count(&at, &endpoint, &ended));
+    assert_int_equal(endpoint, a);
+    assert_int_equal(ended, 2);
+    assert_false(clp_spans_next_count(&at, &endpoint, &ended));
+    at = 0;
+    assert_false(clp_spans_next_count(&at, &endpoint, &ended));
 }
 
 static void test_ended_roots(void **state)
@@ -238,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_generation),
         cmocka_unit_test(test_endpoints),
         cmocka_unit_test(test_endpoints_are_bounded),
+        cmocka_unit_test(test_requests_are_counted),
         cmocka_unit_test(test_ended_roots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

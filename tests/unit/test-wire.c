@@ -339,7 +339,7 @@ static void test_malformed_records_are_refused(void **state)
         {"endpoint without name", 64, {REC(24, CLP_REC_ENDPOINT, 0), 2}},
         {"endpoint name beyond the record", 64, {REC(24, CLP_REC_ENDPOINT, 0), 2 | 9ull << 32}},
         {"endpoint name too long", RING, {REC(512, CLP_REC_ENDPOINT, 0), 2 | 201ull << 32}},
-        {"root 0", 64, {REC(24, CLP_REC_ROOT, 0), 0, 2}},
+        {"root 0 that counts nothing", 64, {REC(24, CLP_REC_ROOT, 0), 0, 2}},
         {"root without endpoint", 64, {REC(24, CLP_REC_ROOT, 0), 1, 0}},
         {"root too long", 64, {REC(32, CLP_REC_ROOT, 0), 1, 2}},
         {"frame kind 0", 64, {REC(48, CLP_REC_SAMPLE, 1), 0, 1, 0, 1 | 1ull << 32, 1}},

@@ -1,7 +1,7 @@
 #include "agent/profile_build.h"
 
 #include "agent/definitions.h"
-#include "agent/kinds.h"
+#include "agent/types.h"
 #include "agent/waits.h"
 #include "base/cleanup.h"
 #include "base/core/text.h"
@@ -13,9 +13,6 @@
 
 #define FRAME_CACHE_MAX (1u << 17)
 
-/* Sample types, in the order of the profile. */
-enum { CLP_BUILD_WALL, CLP_BUILD_CPU, CLP_BUILD_VALUES };
-
 struct clp_build {
     struct clp_build_config config;
     char *main_binary;
@@ -23,7 +20,8 @@ struct clp_build {
     struct clp_span_labels spans;
     uint64_t window; /* from 1 */
     uint64_t samples;
-    unsigned share; /* of the ceilings, 1 part in this many */
+    unsigned share;                      /* of the ceilings, 1 part in this many */
+    int value_at[CLP_SAMPLE_KIND_COUNT]; /* first value of a kind's samples; -1: not asked for */
 
     struct clp_profile *profile;
     struct clp_map frames;                /* native frame -> location of this window */
@@ -32,9 +30,8 @@ struct clp_build {
     uint32_t locations[CLP_WIRE_FRAMES_MAX];
 
     uint64_t counters[CLP_CTR_COUNT]; /* at the end of the window before */
-    int values[CLP_BUILD_VALUES]; /* index of each sample type in the profile; -1: not asked for */
-    uint64_t idle_ns;             /* waits of idle threads that were left out */
-    uint64_t unknown_ids;         /* frames and threads that nothing defines */
+    uint64_t idle_ns;                 /* waits of idle threads that were left out */
+    uint64_t unknown_ids;             /* frames and threads that nothing defines */
     uint64_t windows_lost;
 };
 
@@ -385,16 +382,19 @@ static struct place place_of_frames(struct clp_build *b, struct clp_def_thread *
 static void add_values(struct clp_build *b, const struct place *p, struct clp_def_thread *t,
                        const struct clp_rec_sample *s)
 {
-    double values[CLP_BUILD_VALUES] = {0};
+    double values[CLP_PROFILE_VALUES_MAX] = {0};
     bool cpu = s->kind == CLP_SAMPLE_CPU;
+    int at_cpu = cpu ? b->value_at[CLP_SAMPLE_CPU] : -1, at_wall = b->value_at[CLP_SAMPLE_WALL];
+    if (at_cpu < 0 && at_wall < 0)
+        return;
     if (!cpu && p->wait == CLP_WAIT_IDLE && b->config.leave_out_idle) {
         b->idle_ns += (uint64_t)s->value;
         return;
     }
-    if (cpu && b->values[CLP_BUILD_CPU] >= 0)
-        values[b->values[CLP_BUILD_CPU]] = (double)s->value;
-    if (b->values[CLP_BUILD_WALL] >= 0)
-        values[b->values[CLP_BUILD_WALL]] = (double)s->value;
+    if (at_cpu >= 0)
+        values[at_cpu] = (double)s->value;
+    if (at_wall >= 0)
+        values[at_wall] = (double)s->value;
     clp_profile_add(b->profile, p->stack, labels_of(b, t, p->wait, &p->span), values);
     b->samples++;
 }
@@ -427,10 +427,95 @@ static void take_span(struct clp_build *b, const struct clp_reader_record *r)
     memset(t->span_labels, 0, sizeof(t->span_labels));
 }
 
+/* ---- events -------------------------------------------------------------------------------- */
+
+#define EVENT_LABELS_MAX (3 + CLP_EVENT_TEXTS + CLP_SPAN_LABELS_MAX)
+
+static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_label *ret)
+{
+    size_t n = 0;
+    if (!t || t->kind == CLP_THREAD_PROCESS)
+        return 0;
+    ret[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
+    if (*t->name)
+        ret[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
+    return n;
+}
+
+/* What the event tells of itself. `classes` holds what labels point to. */
+static size_t text_labels(const struct clp_type_info *info, const struct clp_reader_record *r,
+                          char (*classes)[CLP_NAME_MAX], struct clp_profile_label *ret)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < CLP_EVENT_TEXTS; i++) {
+        const char *text = r->event.texts[i];
+        if (!info->texts[i] || !*text)
+            continue;
+        if (info->text_is_class[i]) {
+            clp_managed_type_name(text, classes[i], CLP_NAME_MAX);
+            text = classes[i];
+        }
+        ret[n++] = (struct clp_profile_label){.key = info->texts[i], .str = text};
+    }
+    return n;
+}
+
+static void number_text(const struct clp_type_info *info, uint64_t number, char *ret, size_t cap)
+{
+    const char *word = number < CLP_TYPE_NUMBER_WORDS_MAX ? info->number_words[number] : NULL;
+    if (word)
+        snprintf(ret, cap, "%s", word);
+    else
+        snprintf(ret, cap, "%llu", (unsigned long long)number);
+}
+
+static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t,
+                             const struct clp_type_info *info, const struct clp_reader_record *r)
+{
+    struct clp_profile_label labels[EVENT_LABELS_MAX];
+    char classes[CLP_EVENT_TEXTS][CLP_NAME_MAX], number[24];
+    struct clp_span_texts texts;
+    struct clp_def_span span = span_of(t, r->event.rec->flags);
+    uint64_t n64 = r->event.rec->number;
+    size_t n = thread_labels(t, labels);
+    n += text_labels(info, r, classes, labels + n);
+    if (info->number && info->number_as_text) {
+        number_text(info, n64, number, sizeof(number));
+        labels[n++] = (struct clp_profile_label){.key = info->number, .str = number};
+    } else if (info->number && n64 && n64 <= INT64_MAX) {
+        labels[n++] = (struct clp_profile_label){.key = info->number, .num = (int64_t)n64};
+    }
+    n += clp_span_labels_of(&b->spans, &span, &texts, labels + n);
+    return clp_profile_labels(b->profile, labels, n);
+}
+
+static void add_event(struct clp_build *b, const struct clp_reader_record *r)
+{
+    const struct clp_rec_event *e = r->event.rec;
+    const struct clp_type_info *info = clp_type_info(clp_type_of_kind(e->kind));
+    struct clp_def_thread *t = clp_definitions_thread(&b->defs, e->thread_id);
+    double values[CLP_PROFILE_VALUES_MAX] = {0};
+    int at = b->value_at[e->kind];
+    if (at < 0)
+        return;
+    if (t)
+        renew_thread(b, t);
+    else
+        b->unknown_ids++;
+    values[at] = e->value;
+    if (info->values[1].type)
+        values[at + 1] = e->value2;
+    uint32_t stack = stack_of(b, t, r->event.frames, e->rec.count);
+    clp_profile_add(b->profile, stack, event_labels(b, t, info, r), values);
+    b->samples++;
+}
+
 void clp_build_record(struct clp_build *b, const struct clp_reader_record *record)
 {
     if (record->type == CLP_REC_SAMPLE)
         add_sample(b, record);
+    else if (record->type == CLP_REC_EVENT)
+        add_event(b, record);
     else if (record->type == CLP_REC_SPAN)
         take_span(b, record);
     else if (record->type == CLP_REC_ENDPOINT || record->type == CLP_REC_ROOT)
@@ -463,32 +548,34 @@ static struct clp_profile_limits limits_of(unsigned share)
     };
 }
 
-/* The sample types that were asked for; how one is chosen by default is pprof's rule: the last. */
+/* The sample types that were asked for, those of CPU time last: how one is chosen by default is
+ * pprof's rule, the last. */
 static int new_profile(struct clp_build *b, struct clp_profile **ret)
 {
-    static const struct clp_value_type types[CLP_BUILD_VALUES] = {
-        [CLP_BUILD_WALL] = {"wall", "nanoseconds"}, [CLP_BUILD_CPU] = {"cpu", "nanoseconds"}};
-    static const enum clp_profile_type asked[CLP_BUILD_VALUES] = {
-        [CLP_BUILD_WALL] = CLP_TYPE_WALL, [CLP_BUILD_CPU] = CLP_TYPE_CPU};
-    struct clp_value_type chosen[CLP_BUILD_VALUES];
-    int values[CLP_BUILD_VALUES];
-    uint32_t mask = b->config.types ? b->config.types : 1u << CLP_TYPE_CPU;
-    int count = 0;
-    for (unsigned i = 0; i < CLP_BUILD_VALUES; i++) {
-        values[i] = mask & (1u << asked[i]) ? count : -1;
-        if (values[i] >= 0)
-            chosen[count++] = types[i];
+    struct clp_value_type values[CLP_PROFILE_VALUES_MAX];
+    uint32_t types = b->config.types ? b->config.types : 1u << CLP_TYPE_CPU;
+    bool time = (types & (1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL)) != 0;
+    size_t n = 0;
+    int value_at[CLP_SAMPLE_KIND_COUNT];
+    memset(value_at, -1, sizeof(value_at));
+    for (int type = CLP_TYPE_COUNT - 1; type >= 0; type--) {
+        const struct clp_type_info *info = clp_type_info((enum clp_profile_type)type);
+        if (!(types & 1u << type))
+            continue;
+        value_at[info->kind] = (int)n;
+        for (size_t i = 0; i < CLP_TYPE_VALUES_MAX && info->values[i].type; i++)
+            values[n++] = info->values[i];
     }
     struct clp_profile_config c = {
-        .sample_types = chosen,
-        .sample_type_count = (size_t)count,
-        .period_type = chosen[count - 1],
-        .period = (int64_t)b->config.cpu_interval_ns,
+        .sample_types = values,
+        .sample_type_count = n,
+        .period_type = values[n - 1],
+        .period = time ? (int64_t)b->config.cpu_interval_ns : 1,
         .limits = limits_of(b->share),
     };
     int r = clp_profile_new(&c, ret);
     if (r == 0)
-        memcpy(b->values, values, sizeof(values));
+        memcpy(b->value_at, value_at, sizeof(value_at));
     return r;
 }
 
@@ -512,9 +599,22 @@ static bool is_state(enum clp_counter c)
            c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
 }
 
-static bool is_control_total(enum clp_counter c)
+/* Of a kind of events: only where it was asked for, then also a zero. */
+static int event_total_kind(enum clp_counter c)
 {
-    return c <= CLP_CTR_SAMPLES;
+    if (c == CLP_CTR_EXCEPTIONS || c == CLP_CTR_EXCEPTIONS_RETHROWN)
+        return CLP_SAMPLE_EXCEPTION;
+    if (c == CLP_CTR_ALLOC_OBJECTS || c == CLP_CTR_ALLOC_BYTES)
+        return CLP_SAMPLE_ALLOC;
+    if (c == CLP_CTR_CONTENTIONS || c == CLP_CTR_CONTENTION_NS)
+        return CLP_SAMPLE_LOCK;
+    return c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_SUSPENSION_NS ? CLP_SAMPLE_GC : 0;
+}
+
+static bool is_control_total(const struct clp_build *b, enum clp_counter c)
+{
+    int kind = event_total_kind(c);
+    return kind ? b->value_at[kind] >= 0 : c <= CLP_CTR_SAMPLES;
 }
 
 /* One line each: control totals always, the rest when there is something to tell. */
@@ -525,7 +625,7 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
         uint64_t value = w->counters[c];
         if (!is_state(c)) /* the target's word: it may say anything */
             value = value > b->counters[c] ? value - b->counters[c] : 0;
-        if (value || is_control_total(c))
+        if (value || is_control_total(b, c))
             (void)!clp_profile_comment(b->profile, "%s=%llu %s", info->name,
                                        (unsigned long long)value, info->unit);
     }
@@ -566,6 +666,11 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     (void)!clp_profile_comment(b->profile, "clrpulse %s", CLP_VERSION);
     comment_counters(b, w);
     comment_own(b);
+    if (b->config.ticks && b->value_at[CLP_SAMPLE_ALLOC] >= 0)
+        (void)!clp_profile_comment(b->profile,
+                                   "allocations: bytes in all are right; their split over "
+                                   "classes is an estimate of unknown error before "
+                                   ".NET 10");
     clp_span_labels_close(&b->spans, b->profile);
     if (!b->config.names_later)
         clp_span_labels_name(&b->spans, b->profile);

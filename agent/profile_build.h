@@ -18,6 +18,8 @@
 #include "wire/reader.h"
 #include "wire/wire.h"
 
+#include <stdbool.h>
+
 /* Ceilings of one target; beyond them definitions are refused and counted. */
 #define CLP_BUILD_DEFINITIONS_BYTES (16u << 20)
 #define CLP_BUILD_THREADS_MAX 16384u
@@ -30,9 +32,10 @@ struct clp_build_config {
     int32_t pid;              /* as the agent sees it */
     int32_t ns_pid;           /* as the target does */
     const char *main_binary;  /* path of its executable, or NULL */
+    uint32_t types;           /* bits 1 << enum clp_profile_type; 0: CPU time */
+    bool ticks;               /* the runtime tells of allocations by ticks, not at random */
     uint64_t cpu_interval_ns; /* the period that profiles state */
     enum clp_span_mode spans;
-    uint32_t types;      /* bit (1 << enum clp_profile_type); 0: CPU alone */
     bool leave_out_idle; /* waits of idle threads are counted, and not shown */
     bool names_later;    /* the caller calls clp_build_name */
 };

@@ -296,6 +296,8 @@ static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
     if (!*found.info.runtime_version)
         snprintf(s->target.info.runtime_version, sizeof(s->target.info.runtime_version), "%u.%u.%u",
                  hello->runtime_major, hello->runtime_minor, hello->runtime_patch);
+    if (!found.info.major)
+        s->target.info.major = hello->runtime_major;
     return 0;
 }
 

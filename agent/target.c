@@ -147,6 +147,7 @@ static int make_builder(struct clp_target *t)
         .pid = process->pid,
         .ns_pid = process->ns_pid,
         .main_binary = n > 0 ? exe : NULL,
+        .ticks = process->info.major < 10,
         .cpu_interval_ns = t->config.settings.cpu_interval_ns,
         .spans = t->config.spans,
         .types = t->config.types,

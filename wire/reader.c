@@ -212,6 +212,14 @@ static bool frame_ok(uint64_t frame)
     }
 }
 
+static int check_frames(struct clp_reader *r, const uint64_t *frames, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (!frame_ok(frames[i]))
+            return bad(r, "malformed frame");
+    return 1;
+}
+
 static int check_sample(struct clp_reader *r, struct clp_reader_record *ret)
 {
     const struct clp_rec_sample *rec = &r->record.sample;
@@ -225,10 +233,36 @@ static int check_sample(struct clp_reader *r, struct clp_reader_record *ret)
         return bad(r, "malformed sample");
     ret->sample.rec = rec;
     ret->sample.frames = &r->record.words[sizeof(*rec) / 8];
-    for (uint32_t i = 0; i < rec->rec.count; i++)
-        if (!frame_ok(ret->sample.frames[i]))
-            return bad(r, "malformed frame");
-    return 1;
+    return check_frames(r, ret->sample.frames, rec->rec.count);
+}
+
+/* Not a number is in no range. */
+static bool estimate_ok(double value)
+{
+    return value >= 0 && value <= (double)CLP_WIRE_VALUE_MAX;
+}
+
+static int check_event(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_event *rec = &r->record.event;
+    if (rec->rec.size < sizeof(*rec) + 8ull * rec->rec.count || rec->rec.count == 0 ||
+        rec->rec.count > CLP_WIRE_FRAMES_MAX)
+        return bad(r, "an event's frames do not fit its record");
+    if (rec->kind >= CLP_SAMPLE_KIND_COUNT || !(1u << rec->kind & CLP_SAMPLE_KINDS_EVENT) ||
+        rec->thread_id == 0 || !estimate_ok(rec->value) || !estimate_ok(rec->value2) ||
+        rec->time_ns > INT64_MAX || (rec->flags & ~CLP_SAMPLE_FLAGS_ALL) != 0)
+        return bad(r, "malformed event");
+    struct tail t = tail_after(r, sizeof(*rec) + 8u * rec->rec.count);
+    ret->event.rec = rec;
+    ret->event.frames = &r->record.words[sizeof(*rec) / 8];
+    for (size_t i = 0; i < CLP_EVENT_TEXTS; i++) {
+        ret->event.texts[i] = rec->text_len[i] <= CLP_EVENT_TEXT_MAX_BYTES
+                                  ? take_text(r, &t, rec->text_len[i])
+                                  : NULL;
+        if (!ret->event.texts[i])
+            return bad(r, "an event's texts exceed its record");
+    }
+    return check_frames(r, ret->event.frames, rec->rec.count);
 }
 
 static int check_mark(struct clp_reader *r, struct clp_reader_record *ret)
@@ -287,6 +321,8 @@ static int check_record(struct clp_reader *r, uint16_t type, struct clp_reader_r
         return check_thread(r, ret);
     case CLP_REC_SAMPLE:
         return check_sample(r, ret);
+    case CLP_REC_EVENT:
+        return check_event(r, ret);
     case CLP_REC_MARK:
         return check_mark(r, ret);
     case CLP_REC_SPAN:

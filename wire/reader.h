@@ -40,6 +40,11 @@ struct clp_reader_record {
             const uint64_t *frames; /* kinds and id ranges checked; ids may be undefined */
         } sample;
         struct {
+            const struct clp_rec_event *rec; /* values finite and in range */
+            const uint64_t *frames;          /* as of samples */
+            const char *texts[CLP_EVENT_TEXTS];
+        } event;
+        struct {
             const struct clp_rec_mark *rec;
         } mark;
         struct {

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 5u
+#define CLP_WIRE_VERSION 6u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -85,7 +85,8 @@ enum clp_rec_type {
     CLP_REC_BODY = 4,   /* one piece of compiled code of a method */
     CLP_REC_THREAD = 5, /* a thread, or its new name: the later one wins */
     CLP_REC_SAMPLE = 6,
-    CLP_REC_MARK = 7,      /* answer to CLP_MSG_FLUSH: all that happened before it is in the ring */
+    CLP_REC_MARK = 7, /* answer to CLP_MSG_FLUSH: all that happened before it is in the ring */
+    CLP_REC_EVENT = 8,
     CLP_REC_SPAN = 10,     /* the span of a thread's samples from here on */
     CLP_REC_ENDPOINT = 11, /* the name of an endpoint; before its first use */
     CLP_REC_ROOT = 12, /* a local root has ended: its endpoint for good, also for samples before */
@@ -188,13 +189,24 @@ struct clp_rec_thread {
 };
 static_assert(sizeof(struct clp_rec_thread) == 24, "drawn in docs/wire.md");
 
+/* CPU and WALL come in SAMPLE records, the others in EVENT records. */
 enum clp_sample_kind {
     CLP_SAMPLE_CPU = 1, /* value: CPU nanoseconds */
     /* value: nanoseconds in which the thread lived and did not run.  value2: the number of the
      * system call that it was in, plus one; 0 where there was none or it is not known. */
     CLP_SAMPLE_WALL = 2,
+    CLP_SAMPLE_EXCEPTION = 3, /* value: exceptions; texts: type, message */
+    CLP_SAMPLE_ALLOC = 4,     /* values: objects, bytes; texts: class, heap */
+    CLP_SAMPLE_LOCK = 5,      /* values: waits, nanoseconds; number: the owner's tid, 0 unknown */
+    CLP_SAMPLE_LIVE = 6,      /* values: objects, bytes; texts: class, age; number: generation */
+    CLP_SAMPLE_GC = 7,        /* values: collections, pause nanoseconds; number: generation;
+                               * texts: reason, kind */
+    CLP_SAMPLE_KIND_COUNT
 };
-#define CLP_SAMPLE_KINDS_ALL (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL)
+#define CLP_SAMPLE_KINDS_EVENT                                                                     \
+    (1u << CLP_SAMPLE_EXCEPTION | 1u << CLP_SAMPLE_ALLOC | 1u << CLP_SAMPLE_LOCK |                 \
+     1u << CLP_SAMPLE_LIVE | 1u << CLP_SAMPLE_GC)
+#define CLP_SAMPLE_KINDS_ALL (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | CLP_SAMPLE_KINDS_EVENT)
 
 /* A sample without frames (count 0) adds its value to the stack of the last sample of the same
  * thread and kind in this ring that has a stack: frames, and not the flag NO_STACK.  There always
@@ -225,6 +237,27 @@ struct clp_rec_sample {
     /* uint64_t frames[count], leaf first */
 };
 static_assert(sizeof(struct clp_rec_sample) == 40, "drawn in docs/wire.md");
+
+/* An estimate made of events: `value` things of `kind` happened on this stack with these texts.
+ * Complete in itself: its texts are in it, and a value that found the ring full comes later under a
+ * word. The values of a kind in front of a MARK add up to its control totals. */
+#define CLP_EVENT_TEXTS 2u
+#define CLP_EVENT_TEXT_MAX_BYTES 1024u /* of each, at most */
+
+struct clp_rec_event {
+    struct clp_rec rec; /* count = frames, at least 1 */
+    uint64_t time_ns;   /* CLOCK_MONOTONIC */
+    double value;       /* finite, 0 to CLP_WIRE_VALUE_MAX, as is value2; fractions are meant */
+    double value2;
+    uint64_t number;
+    uint32_t thread_id;
+    uint16_t kind;
+    uint16_t flags; /* as of samples */
+    uint16_t text_len[CLP_EVENT_TEXTS];
+    uint32_t reserved;
+    /* uint64_t frames[count], leaf first; texts */
+};
+static_assert(sizeof(struct clp_rec_event) == 56, "drawn in docs/wire.md");
 
 struct clp_rec_mark {
     struct clp_rec rec;
@@ -274,6 +307,7 @@ union clp_rec_any {
     struct clp_rec_body body;
     struct clp_rec_thread thread;
     struct clp_rec_sample sample;
+    struct clp_rec_event event;
     struct clp_rec_mark mark;
     struct clp_rec_span span;
     struct clp_rec_endpoint endpoint;

@@ -54,6 +54,14 @@ static_assert(sizeof(struct clr_guid) == 16, "as in memory");
             0x9a, 0x51, 0xdc, 0x8a, 0xa0, 0xb4, 0x70, 0x12                                         \
         }                                                                                          \
     }
+/* ICorProfilerInfo13: handles, and with Info12 before it sessions; .NET 6 and later. */
+#define CLR_IID_INFO13                                                                             \
+    {                                                                                              \
+        0x6e6c7ee2, 0x0701, 0x4ec2,                                                                \
+        {                                                                                          \
+            0x9d, 0x29, 0x2e, 0x87, 0x33, 0xb6, 0x69, 0x34                                         \
+        }                                                                                          \
+    }
 /* IMetaDataImport2 */
 #define CLR_IID_METADATA_IMPORT2                                                                   \
     {                                                                                              \
@@ -71,7 +79,10 @@ enum {
     CLR_MONITOR_THREADS = 0x200,
     CLR_ENABLE_STACK_SNAPSHOT = 0x10000000,
 };
-enum { CLR_HIGH_DYNAMIC_FUNCTION_UNLOADS = 0x4 };
+enum {
+    CLR_HIGH_DYNAMIC_FUNCTION_UNLOADS = 0x4,
+    CLR_HIGH_MONITOR_EVENT_PIPE = 0x80,
+};
 
 /* GetModuleInfo2's flags. */
 enum {
@@ -95,10 +106,18 @@ struct clr_function_ref {
     clr_function_id function;
     uint64_t rejit;
 };
+/* COR_PRF_EVENTPIPE_PROVIDER_CONFIG */
+struct clr_event_provider {
+    const uint16_t *name;
+    uint64_t keywords;
+    uint32_t level;
+    const uint16_t *filter;
+};
 struct clr_il_map {
     uint32_t il;         /* offset, or a negative number for what comes from no IL */
     uint32_t start, end; /* native offsets */
 };
+static_assert(sizeof(struct clr_event_provider) == 32, "as in memory");
 static_assert(sizeof(struct clr_code_range) == 16 && sizeof(struct clr_function_ref) == 16 &&
                   sizeof(struct clr_il_map) == 12,
               "COR_PRF_CODE_INFO, COR_PRF_FUNCTION, COR_DEBUG_IL_TO_NATIVE_MAP");
@@ -192,6 +211,27 @@ struct clr_info_slots {
                                          uint32_t *ret_count, struct clr_il_map *map); /* 91 */
     clr_hresult (*get_code_info4)(struct clr_info *self, uint64_t start, uint32_t cap,
                                   uint32_t *ret_count, struct clr_code_range *ranges); /* 92 */
+    void *unused_93[2];
+    clr_hresult (*get_loh_threshold)(struct clr_info *self, uint32_t *ret_bytes); /* 95 */
+    void *unused_96[5];
+    /* ICorProfilerInfo12: sessions whose events come to EventPipeEventDelivered on the thread where
+     * they happen. */
+    clr_hresult (*event_pipe_start_session)(struct clr_info *self, uint32_t count,
+                                            const struct clr_event_provider *providers,
+                                            int32_t rundown, uint64_t *ret_session); /* 101 */
+    void *unused_102[1];
+    clr_hresult (*event_pipe_stop_session)(struct clr_info *self, uint64_t session); /* 103 */
+    void *unused_104[1];
+    clr_hresult (*event_pipe_get_provider_info)(struct clr_info *self, uint64_t provider,
+                                                uint32_t cap, uint32_t *ret_len,
+                                                uint16_t *name); /* 105 */
+    void *unused_106[2];
+    /* ICorProfilerInfo13 */
+    clr_hresult (*create_handle)(struct clr_info *self, uint64_t object, uint32_t type,
+                                 uint64_t *ret_handle);                    /* 108 */
+    clr_hresult (*destroy_handle)(struct clr_info *self, uint64_t handle); /* 109 */
+    clr_hresult (*get_object_from_handle)(struct clr_info *self, uint64_t handle,
+                                          uint64_t *ret_object); /* 110 */
 };
 struct clr_info {
     const struct clr_info_slots *slots;
@@ -222,6 +262,12 @@ CLR_SLOT(clr_info_slots, get_dynamic_function_info, 89);
 CLR_SLOT(clr_info_slots, get_native_code_starts, 90);
 CLR_SLOT(clr_info_slots, get_il_to_native_map3, 91);
 CLR_SLOT(clr_info_slots, get_code_info4, 92);
+CLR_SLOT(clr_info_slots, get_loh_threshold, 95);
+CLR_SLOT(clr_info_slots, event_pipe_start_session, 101);
+CLR_SLOT(clr_info_slots, event_pipe_stop_session, 103);
+CLR_SLOT(clr_info_slots, event_pipe_get_provider_info, 105);
+CLR_SLOT(clr_info_slots, create_handle, 108);
+CLR_SLOT(clr_info_slots, get_object_from_handle, 110);
 
 /* ---- metadata ------------------------------------------------------------------------------ */
 

@@ -129,7 +129,7 @@ const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint6
     return walked;
 }
 
-static uint16_t wire_flags(const struct clp_walk_result *w)
+uint16_t clp_collect_flags(const struct clp_walk_result *w)
 {
     uint16_t flags = 0;
     if (w->flags & CLP_WALK_GC_WAIT)
@@ -141,21 +141,27 @@ static uint16_t wire_flags(const struct clp_walk_result *w)
     return flags;
 }
 
+uint16_t clp_collect_encode(const struct clp_walk_frame *frames, uint32_t count,
+                            const struct clp_walk_result *w, uint64_t *ret)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ret[i] = encode(&frames[i]);
+    if (count && w->flags & CLP_WALK_TRUNCATED)
+        ret[count++] = special(CLP_SPECIAL_TRUNCATED);
+    else if (count && w->flags & CLP_WALK_INCOMPLETE)
+        ret[count++] = special(CLP_SPECIAL_INCOMPLETE);
+    return (uint16_t)count;
+}
+
 void clp_collect_stack(const struct clp_walk_input *in, const struct clp_thread_slot *slot,
                        uint64_t pass, struct clp_collect_stack *ret)
 {
     struct clp_walk_result w;
     walk(in, slot, pass, &w);
-    for (uint32_t i = 0; i < w.count; i++)
-        encoded[i] = encode(&walked[i]);
-    ret->flags = wire_flags(&w);
+    ret->flags = clp_collect_flags(&w);
     ret->hijacked = (w.flags & CLP_WALK_REPAIRED) != 0;
-    if (ret->flags & CLP_SAMPLE_TRUNCATED)
-        encoded[w.count++] = special(CLP_SPECIAL_TRUNCATED);
-    else if (ret->flags & CLP_SAMPLE_INCOMPLETE)
-        encoded[w.count++] = special(CLP_SPECIAL_INCOMPLETE);
     ret->frames = encoded;
-    ret->count = (uint16_t)w.count;
+    ret->count = clp_collect_encode(walked, w.count, &w, encoded);
 }
 
 uint64_t clp_collect_hijack_stub(void)

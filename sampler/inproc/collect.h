@@ -27,6 +27,12 @@ uint32_t clp_collect_drain(uint64_t pass, uint32_t max, const struct clp_collect
 /* The walk over one capture: frames leaf first, valid until the next one. */
 const struct clp_walk_frame *clp_collect_walk(const struct clp_capture *c, uint64_t pass,
                                               struct clp_walk_result *ret);
+/* Frames as the wire has them, with a word at the root where the walk did not come to it: at most
+ * count + 1. How many. */
+uint16_t clp_collect_encode(const struct clp_walk_frame *frames, uint32_t count,
+                            const struct clp_walk_result *w, uint64_t *ret);
+/* CLP_SAMPLE_* of a walk. */
+uint16_t clp_collect_flags(const struct clp_walk_result *w);
 /* The same walk over any stack, into a sample's frames and flags; valid until the next walk. */
 struct clp_collect_stack {
     const uint64_t *frames; /* as the wire has them */

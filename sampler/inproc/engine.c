@@ -5,11 +5,14 @@
 #include "sampler/inproc/capture.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
+#include "sampler/inproc/event_live.h"
+#include "sampler/inproc/events.h"
 #include "sampler/inproc/feed.h"
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/links.h"
 #include "sampler/inproc/probe.h"
+#include "sampler/inproc/runtime.h"
 #include "sampler/inproc/spans.h"
 #include "sampler/inproc/threads.h"
 #include "sampler/inproc/wall.h"
@@ -33,6 +36,7 @@
 #define RING_CPU_BYTES (64u << 10)
 #define RING_MAX_BYTES (4u << 20)
 #define THREADS_MAX 16384u
+#define HOLD_NS (500 * CLP_NSEC_PER_MSEC) /* sessions usually start within 20 ms */
 #define NO_MEMORY "no memory for the library's tables in this process"
 
 static struct {
@@ -51,6 +55,9 @@ static struct {
     struct clp_settings settings; /* union of all readers' */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
+    bool detach_wanted;     /* as soon as no session of events is left */
+    uint64_t hold_until_ns; /* new readers wait so long for their sessions; 0: none waits */
+    uint64_t late_from_ns;  /* up to here it is noted what events came late */
 } E;
 
 /* ---- to all readers ---- */
@@ -103,6 +110,28 @@ static void wait_to_all(void *user, const struct clp_thread *t, const struct clp
             clp_feed_wait(&clp_links_at(i)->feed, t, w);
 }
 
+static void event_to_all(void *user, const struct clp_feed_event *e)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE && l->settings.sample_kinds & 1u << e->kind)
+            clp_feed_event(&l->feed, e);
+    }
+}
+
+static void define_to_all(void *user, const struct clp_thread *t, const uint64_t *frames,
+                          uint16_t count)
+{
+    (void)user;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE && l->settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT)
+            clp_feed_define(&l->feed, t, frames, count);
+    }
+}
+
+static const struct clp_events_sink events_sink = {.event = event_to_all, .define = define_to_all};
 static const struct clp_collect_sink collect_sink = {.stack = stack_to_all, .count = count_to_all};
 static const struct clp_threads_sink threads_sink = {.time = time_to_all};
 static const struct clp_wall_sink wall_sink = {.stack = wall_stack_to_all, .wait = wait_to_all};
@@ -112,11 +141,33 @@ static const struct clp_wall_sink wall_sink = {.stack = wall_stack_to_all, .wait
 static size_t library_bytes(void)
 {
     size_t n = clp_capture_bytes() + clp_threads_bytes() + clp_images_bytes() + clp_bodies_bytes() +
-               clp_wall_bytes() + clp_spans_bytes();
+               clp_wall_bytes() + clp_spans_bytes() + clp_events_bytes();
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
             n += clp_feed_bytes(&clp_links_at(i)->feed);
     return n;
+}
+
+static void event_totals(uint64_t *ret)
+{
+    struct clp_event_totals t;
+    clp_events_totals(&t);
+#define PUT(counter, value) ret[CLP_CTR_##counter - CLP_CTR_EXCEPTIONS] = (value)
+    PUT(EXCEPTIONS, t.exceptions);
+    PUT(EXCEPTIONS_RETHROWN, t.exceptions_rethrown);
+    PUT(ALLOC_OBJECTS, t.alloc_objects);
+    PUT(ALLOC_BYTES, t.alloc_bytes);
+    PUT(CONTENTIONS, t.contentions);
+    PUT(CONTENTION_NS, t.contention_ns);
+    PUT(GC_GEN0, t.collections[0]);
+    PUT(GC_GEN1, t.collections[1]);
+    PUT(GC_GEN2, t.collections[2]);
+    PUT(GC_PAUSES, t.gc_pauses);
+    PUT(GC_PAUSE_NS, t.gc_pause_ns);
+    PUT(GC_SUSPENSION_NS, t.gc_suspension_ns);
+    PUT(DROP_EVENTS, t.lost);
+    PUT(EVENT_SESSIONS_REFUSED, clp_events_refused());
+#undef PUT
 }
 
 static void totals(struct clp_feed_totals *ret)
@@ -142,6 +193,7 @@ static void totals(struct clp_feed_totals *ret)
         .interval_ns = E.interval_ns,
         .span_hook = clp_spans_hook_runs(),
     };
+    event_totals(ret->events);
 }
 
 static void publish(void)
@@ -183,6 +235,7 @@ static uint32_t drain(void)
 {
     uint32_t taken = clp_collect_drain(++E.pass, DRAIN_MAX, &collect_sink);
     clp_hooks_drained(E.pass);
+    clp_events_drain(E.pass, &events_sink);
     tell_ended_roots();
     return taken;
 }
@@ -203,6 +256,7 @@ static uint64_t account_all(void)
         clp_threads_flush(clp_clock_monotonic_ns());
         clp_wall_flush(E.pass);
         tell_requests(clp_clock_monotonic_ns());
+        clp_events_settle(clp_clock_monotonic_ns(), E.pass, true, &events_sink);
     }
     return clp_clock_monotonic_ns();
 }
@@ -330,8 +384,61 @@ static void open_feed(struct clp_link *l)
         l->state = CLP_LINK_ACTIVE;
 }
 
+/* Sessions of events come and go on a thread of their own. */
+static void tend_sessions(void)
+{
+    uint32_t kinds = E.sampling ? E.settings.sample_kinds : 0;
+    clp_event_live_want(kinds & 1u << CLP_SAMPLE_LIVE);
+    if (!E.sampling && clp_events_running() == 0)
+        clp_events_discard();
+    clp_events_want(clp_runtime_info(), kinds & CLP_SAMPLE_KINDS_EVENT, E.runtime.major);
+}
+
+/* A detach with a session open or a handle left would leave it to nobody. */
+static void detach_when_settled(void)
+{
+    if (!E.detach_wanted || !clp_events_settled())
+        return;
+    if (clp_events_running() != 0) {
+        tend_sessions();
+        return;
+    }
+    tend_sessions();
+    if (clp_event_live_settled()) {
+        E.detach_wanted = false;
+        E.runtime.request_detach();
+    }
+}
+
+static uint32_t event_kinds(const struct clp_settings *s)
+{
+    return s->sample_kinds & CLP_SAMPLE_KINDS_EVENT;
+}
+
+/* A reader's first window is whole when its events come from its beginning on. But what is there
+ * from the first instruction on must not wait for a runtime that is still starting. */
+static bool holds_new_readers(uint64_t now_ns)
+{
+    if (E.loads || !E.sampling || clp_events_ready(event_kinds(&E.settings)))
+        return false;
+    if (!E.hold_until_ns)
+        E.hold_until_ns = now_ns + HOLD_NS;
+    return now_ns < E.hold_until_ns;
+}
+
+static void note_late_events(uint64_t now_ns)
+{
+    uint64_t ns = E.late_from_ns && now_ns > E.late_from_ns ? now_ns - E.late_from_ns : 0;
+    E.late_from_ns = now_ns;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        struct clp_link *l = clp_links_at(i);
+        if (l->state == CLP_LINK_ACTIVE && clp_events_missing(event_kinds(&l->settings)))
+            l->feed.counters[CLP_CTR_EVENTS_LATE_NS] += ns;
+    }
+}
+
 /* Everything up to now belongs to those who listened up to now; then the new order holds. */
-static void reorder(void)
+static void reorder(uint64_t now_ns)
 {
     (void)account_all();
     E.settings = union_of_settings();
@@ -345,6 +452,8 @@ static void reorder(void)
     }
     if (E.sampling)
         apply_wall();
+    tend_sessions();
+    bool hold = holds_new_readers(now_ns);
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
         struct clp_link *l = clp_links_at(i);
         bool wall = l->settings.sample_kinds & 1u << CLP_SAMPLE_WALL;
@@ -352,9 +461,11 @@ static void reorder(void)
             clp_link_close(l, E.cannot);
         else if (l->state >= CLP_LINK_WELCOMED && wall && E.no_wall)
             clp_link_close(l, NO_MEMORY);
-        else if (l->state == CLP_LINK_WELCOMED)
+        else if (l->state == CLP_LINK_WELCOMED && !hold)
             open_feed(l);
     }
+    if (!hold)
+        E.hold_until_ns = 0;
     publish(); /* the first heartbeat says that the feed is open */
 }
 
@@ -370,6 +481,20 @@ static void write_marks(void)
     }
 }
 
+static void event_to_one(void *user, const struct clp_feed_event *e)
+{
+    struct clp_link *l = user;
+    clp_feed_event(&l->feed, e);
+}
+
+/* What lives is a state: it belongs to the window that ends, of the reader whose window it is. */
+static void tell_live(struct clp_link *l, uint64_t now_ns)
+{
+    const struct clp_events_sink sink = {.user = l, .event = event_to_one};
+    if (listens(l, CLP_SAMPLE_LIVE))
+        clp_event_live_write(now_ns, &sink);
+}
+
 static void answer_flushes(void)
 {
     bool asked = false;
@@ -383,6 +508,7 @@ static void answer_flushes(void)
         struct clp_link *l = clp_links_at(i);
         if (l->state != CLP_LINK_ACTIVE || !l->flush_id)
             continue;
+        tell_live(l, now);
         l->mark_due = true;
         l->mark_id = l->flush_id;
         l->mark_time_ns = now;
@@ -435,6 +561,9 @@ static void sample_round(uint64_t now_ns)
     if (now_ns >= E.scan_due_ns)
         scan();
     E.wall_wait_ns = clp_wall_round(now_ns, E.pass);
+    clp_event_live_round(now_ns);
+    if (clp_events_due(now_ns))
+        clp_events_settle(now_ns, E.pass, false, &events_sink);
     if (clp_budget_due(&E.budget, now_ns) &&
         clp_budget_check(&E.budget, now_ns, clp_clock_self_ns(), clp_clock_process_ns()))
         apply_interval();
@@ -476,8 +605,10 @@ uint64_t clp_engine_round(void)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
     if (waiting || E.sampling)
         heed_count(now);
+    waiting &= !E.hold_until_ns || !holds_new_readers(now);
     if (E.ready && (news.settings_changed || waiting))
-        reorder();
+        reorder(now);
+    note_late_events(now);
     if (E.sampling)
         sample_round(now);
     else
@@ -487,9 +618,15 @@ uint64_t clp_engine_round(void)
     if (now >= E.publish_due_ns)
         publish();
     if (news.detach_asked && E.runtime.request_detach)
-        E.runtime.request_detach();
+        E.detach_wanted = true;
+    if (clp_links_any() && !news.detach_asked)
+        E.detach_wanted = false; /* somebody came meanwhile */
+    detach_when_settled();
+    tend_sessions();
     if (!clp_links_any())
-        return CLP_ENGINE_IDLE;
+        return E.detach_wanted || !clp_events_settled() || !clp_event_live_settled()
+                   ? ROUND_NS
+                   : CLP_ENGINE_IDLE;
     return in_a_hurry() ? HURRY_NS : CLP_MIN(E.wait_ns, E.wall_wait_ns);
 }
 
@@ -511,6 +648,7 @@ void clp_engine_last_words(uint64_t deadline_ns)
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
         struct clp_link *l = clp_links_at(i);
         if (l->state == CLP_LINK_ACTIVE) {
+            tell_live(l, now);
             l->mark_due = true;
             l->mark_id = 0;
             l->mark_time_ns = now;

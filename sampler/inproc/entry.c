@@ -7,6 +7,7 @@
 #include "sampler/inproc/clr.h"
 #include "sampler/inproc/code_events.h"
 #include "sampler/inproc/enumerate.h"
+#include "sampler/inproc/events.h"
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/runtime.h"
 #include "sampler/inproc/threads.h"
@@ -214,8 +215,10 @@ static clr_hresult on_thread_assigned(void *self, clr_thread_id thread, uint32_t
 {
     (void)self;
     KEEP_ERRNO;
-    if (clp_runtime_active())
+    if (clp_runtime_active()) {
         clp_threads_assigned(thread, (int32_t)tid);
+        clp_event_thread_begins();
+    }
     return CLR_S_OK;
 }
 
@@ -246,6 +249,27 @@ static clr_hresult on_exception_thrown(void *self, uint64_t object)
     KEEP_ERRNO;
     if (clp_runtime_active())
         clp_hooks_thrown();
+    return CLR_S_OK;
+}
+
+/* Of sessions of ours, and of those of other profilers. */
+static clr_hresult on_event(void *self, uint64_t provider, uint32_t id, uint32_t version,
+                            uint32_t metadata_len, const uint8_t *metadata, uint32_t len,
+                            const uint8_t *data, const struct clr_guid *activity,
+                            const struct clr_guid *related, clr_thread_id thread, uint32_t frames,
+                            const uint64_t *stack)
+{
+    (void)self;
+    (void)metadata_len;
+    (void)metadata;
+    (void)activity;
+    (void)related;
+    (void)thread;
+    (void)frames;
+    (void)stack;
+    KEEP_ERRNO;
+    if (clp_runtime_active() && !clp_capture_forked())
+        clp_events_delivered(provider, id, version, data, len);
     return CLR_S_OK;
 }
 

@@ -458,6 +458,87 @@ void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t, const struct 
         wait_for_room(f, e, CLP_SAMPLE_WALL, special, w->wait_ns, w->time_ns);
 }
 
+/* ---- events ---- */
+
+static bool write_event(struct clp_feed *f, uint32_t thread_id, const struct clp_feed_event *e,
+                        uint16_t flags, const uint64_t *frames)
+{
+    size_t texts = (size_t)e->text_len[0] + e->text_len[1];
+    size_t size = CLP_ALIGN_UP(sizeof(struct clp_rec_event) + 8u * e->count + texts, 8);
+    struct clp_rec_event *rec = clp_ring_reserve(&f->ring, (uint32_t)size);
+    if (!rec)
+        return false;
+    memset(rec, 0, sizeof(*rec));
+    *rec = (struct clp_rec_event){
+        .rec = {.size = (uint32_t)size, .type = CLP_REC_EVENT, .count = e->count},
+        .time_ns = e->time_ns,
+        .value = CLP_MIN(e->value, (double)CLP_WIRE_VALUE_MAX),
+        .value2 = CLP_MIN(e->value2, (double)CLP_WIRE_VALUE_MAX),
+        .number = e->number,
+        .thread_id = thread_id,
+        .kind = e->kind,
+        .flags = flags,
+        .text_len = {e->text_len[0], e->text_len[1]},
+    };
+    uint8_t *at = (uint8_t *)(rec + 1);
+    memcpy(at, frames, e->count * sizeof(uint64_t));
+    at += e->count * sizeof(uint64_t);
+    for (unsigned i = 0; i < CLP_EVENT_TEXTS; i++) {
+        if (e->text_len[i])
+            memcpy(at, e->texts[i], e->text_len[i]);
+        at += e->text_len[i];
+    }
+    memset(at, 0, (size_t)((uint8_t *)rec + size - at));
+    clp_ring_commit(&f->ring);
+    return true;
+}
+
+void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e)
+{
+    static uint64_t frames[CLP_WIRE_FRAMES_MAX];
+    struct clp_feed_thread *t = entry_of(f, e->thread);
+    const struct clp_feed_sample s = {.count = e->count, .frames = e->frames, .span = e->span};
+    uint16_t flags = e->flags | (in_span(e->span) ? CLP_SAMPLE_IN_SPAN : 0);
+    if (define_thread(f, t, e->thread) && define_frames(f, &s, frames) == 0 &&
+        define_span(f, t, e->span) && write_event(f, t->thread_id, e, flags, frames))
+        return;
+    f->waiting_events[e->kind].value += e->value;
+    f->waiting_events[e->kind].value2 += e->value2;
+    f->counters[CLP_CTR_DROP_RING_FULL]++;
+}
+
+void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint64_t *frames,
+                     uint16_t count)
+{
+    struct clp_feed_thread *e = entry_of(f, t);
+    (void)!define_thread(f, e, t);
+    for (uint16_t i = 0; i < count && define_frame(f, frames[i]) != -ENOSPC; i++)
+        ;
+}
+
+/* Those that no stack is left for: their sums, under a word. */
+static bool settle_events(struct clp_feed *f, uint64_t time_ns)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_NO_EVENT_STACK, 0);
+    for (uint16_t kind = 0; kind < CLP_SAMPLE_KIND_COUNT; kind++) {
+        double value = f->waiting_events[kind].value, value2 = f->waiting_events[kind].value2;
+        if (value <= 0 && value2 <= 0)
+            continue;
+        const struct clp_thread *process = clp_threads_process();
+        struct clp_feed_thread *t = entry_of(f, process);
+        struct clp_feed_event e = {.time_ns = time_ns,
+                                   .value = value,
+                                   .value2 = value2,
+                                   .kind = kind,
+                                   .flags = CLP_SAMPLE_NO_STACK,
+                                   .count = 1};
+        if (!define_thread(f, t, process) || !write_event(f, t->thread_id, &e, e.flags, &frame))
+            return false;
+        f->waiting_events[kind].value = f->waiting_events[kind].value2 = 0;
+    }
+    return true;
+}
+
 static void show(const struct clp_feed *f, _Atomic uint64_t *shared)
 {
     for (unsigned i = 0; i < CLP_CTR_COUNT; i++)
@@ -477,6 +558,8 @@ bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns)
     for (uint32_t i = SLOT_ENTRIES; waits(f) && i < ENTRIES; i++)
         if (!settle(f, &f->threads[i]))
             return false;
+    if (!settle_events(f, time_ns))
+        return false;
     struct clp_rec_mark *mark = clp_ring_reserve(&f->ring, sizeof(*mark));
     if (!mark)
         return false;
@@ -505,6 +588,8 @@ void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uin
     c[CLP_CTR_WALL_MOVED] = now->wall_moved - b->wall_moved;
     c[CLP_CTR_WALL_VISITS] = now->wall_visits - b->wall_visits;
     c[CLP_CTR_WALL_COST_NS] = now->wall_cost_ns - b->wall_cost_ns;
+    for (unsigned i = 0; i < CLP_ARRAY_LEN(now->events); i++)
+        c[CLP_CTR_EXCEPTIONS + i] = now->events[i] - b->events[i];
     c[CLP_CTR_DEFER_RING_FULL_CPU_NS] = f->waiting_ns[0];
     c[CLP_CTR_DEFER_RING_FULL_WALL_NS] = f->waiting_ns[1];
     c[CLP_CTR_THREADS] = now->threads;

@@ -19,6 +19,7 @@ struct clp_feed_totals {
     uint64_t process_cpu_ns, library_cpu_ns;
     uint64_t capture_full, capture_reentered, timer_quota, table_full, slowdowns;
     uint64_t wall_stacks, wall_moved, wall_visits, wall_cost_ns;
+    uint64_t events[CLP_CTR_EVENT_SESSIONS_REFUSED - CLP_CTR_EXCEPTIONS + 1]; /* in that order */
     /* states, shown as they are */
     uint64_t threads, timers, bodies, library_bytes, interval_ns, span_hook;
 };
@@ -35,6 +36,10 @@ struct clp_feed {
     uint64_t waiting_ns[CLP_FEED_KINDS]; /* of all samples that found the ring full */
     struct clp_feed_totals base;
     uint64_t counters[CLP_CTR_COUNT];
+    /* Values of events that found the ring full. */
+    struct {
+        double value, value2;
+    } waiting_events[CLP_SAMPLE_KIND_COUNT];
 };
 
 /* A sampled stack, ready for every reader. */
@@ -48,6 +53,18 @@ struct clp_feed_sample {
     bool hijacked;   /* a return address was repaired */
     const uint64_t *frames;
     const struct clp_span *span; /* span_id 0 = none; NULL = none */
+};
+
+/* What some events stand for, ready for every reader. */
+struct clp_feed_event {
+    const struct clp_thread *thread;
+    uint64_t time_ns, number;
+    double value, value2;
+    uint16_t kind, flags, count;
+    uint16_t text_len[CLP_EVENT_TEXTS]; /* at most CLP_EVENT_TEXT_MAX_BYTES; UTF-8 */
+    const uint64_t *frames;
+    const char *texts[CLP_EVENT_TEXTS]; /* NULL where the length is 0 */
+    const struct clp_span *span;        /* as of samples */
 };
 
 /* `mapping` is a checked shared memory object (wire/memory.h). 0, -EPROTO, -ENOMEM. */
@@ -75,6 +92,11 @@ struct clp_feed_waiting {
 };
 void clp_feed_wait(struct clp_feed *f, const struct clp_thread *t,
                    const struct clp_feed_waiting *w);
+
+void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e);
+/* Defines a thread and frames before they are used, as far as there is room. */
+void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint64_t *frames,
+                     uint16_t count);
 
 /* Writes what waits for room, then the mark with the counters as they are. true when both are in
  * the ring; false: try later. */

@@ -3,6 +3,7 @@
 #include "base/core/lock.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/engine.h"
+#include "sampler/inproc/events.h"
 #include "sampler/inproc/probe.h"
 #include "sampler/inproc/rawcall.h"
 
@@ -56,7 +57,7 @@ static void futex_wake_all(_Atomic uint32_t *word)
     (void)clp_raw4(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, INT_MAX, 0);
 }
 
-static void wake_loop(void)
+void clp_loop_wake(void)
 {
     atomic_fetch_add(&L.wake, 1);
     futex_wake_all(&L.wake);
@@ -154,7 +155,10 @@ int clp_loop_start(const struct clp_loop_runtime *runtime)
     atomic_store(&L.ready, false);
     atomic_store(&L.shutdown_ns, 0);
     atomic_store(&L.ended, 0);
+    (void)!clp_events_starter_begin(); /* without it there are no events, but all else */
     int r = create_thread();
+    if (r < 0)
+        clp_events_starter_end();
     atomic_store(&L.life, r == 0 ? RUNNING : STOPPED);
     return r;
 }
@@ -168,14 +172,14 @@ int clp_loop_add_reader(const struct clp_attach_data *data)
         r = 0;
     }
     clp_unlock(&L.lock);
-    wake_loop();
+    clp_loop_wake();
     return r;
 }
 
 void clp_loop_runtime_ready(void)
 {
     atomic_store(&L.ready, true);
-    wake_loop();
+    clp_loop_wake();
 }
 
 static void wait_for_end(uint64_t deadline_ns)
@@ -191,7 +195,7 @@ void clp_loop_shutdown(uint64_t budget_ns)
         return;
     uint64_t deadline = clp_clock_monotonic_ns() + CLP_MAX(budget_ns, 1);
     atomic_store(&L.shutdown_ns, deadline);
-    wake_loop();
+    clp_loop_wake();
     wait_for_end(deadline);
 }
 
@@ -201,8 +205,9 @@ void clp_loop_stop(void)
     if (!atomic_compare_exchange_strong(&L.life, &was, STOPPING))
         return;
     atomic_store(&L.stop, true);
-    wake_loop();
+    clp_loop_wake();
     (void)pthread_join(L.thread, NULL);
+    clp_events_starter_end();
     clp_lock(&L.lock);
     L.announced_count = 0;
     clp_unlock(&L.lock);

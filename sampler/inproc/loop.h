@@ -25,6 +25,8 @@ struct clp_loop_runtime {
 int clp_loop_start(const struct clp_loop_runtime *runtime) CLP_MUST_USE;
 /* A reader was announced by an attach; any thread. The loop connects to its socket. */
 int clp_loop_add_reader(const struct clp_attach_data *data) CLP_MUST_USE;
+/* Ends the loop's sleep: there is something to look at. Any thread; a system call. */
+void clp_loop_wake(void);
 /* ProfilerAttachComplete / runtime ready: enumeration may begin, also once more. Any thread. */
 void clp_loop_runtime_ready(void);
 /* Process shuts down: flush to the readers within `budget_ns` (100 ms), then stop. Any thread. */

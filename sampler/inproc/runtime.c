@@ -31,7 +31,7 @@
 #define MASK_LOW                                                                                   \
     (CLR_MONITOR_THREADS | CLR_MONITOR_JIT_COMPILATION | CLR_MONITOR_MODULE_LOADS |                \
      CLR_MONITOR_ASSEMBLY_LOADS | CLP_HOOKS_MASK_LOW)
-#define MASK_HIGH CLR_HIGH_DYNAMIC_FUNCTION_UNLOADS
+#define MASK_HIGH (CLR_HIGH_DYNAMIC_FUNCTION_UNLOADS | CLR_HIGH_MONITOR_EVENT_PIPE)
 
 enum state {
     STATE_DORMANT = 0,
@@ -131,7 +131,7 @@ static struct clp_loop_runtime describe(struct clr_info *info)
 
 static struct clr_info *ask_interface(struct clr_object *object)
 {
-    static const struct clr_guid iid = CLR_IID_INFO9;
+    static const struct clr_guid iid = CLR_IID_INFO13;
     void *info = NULL;
     if (!CLR_OK(object->slots->query_interface(object, &iid, &info)))
         return NULL;

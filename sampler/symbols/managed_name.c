@@ -4,6 +4,8 @@
 #include "sampler/symbols/type_name.h"
 #include "wire/wire.h"
 
+#include <string.h>
+
 /* Raw texts are read up to here: four times what can be shown, so that hostile ones cost nothing.
  */
 #define RAW_MAX 4096
@@ -213,5 +215,20 @@ void clp_managed_system_name(const struct clp_managed_raw *raw, char *buf, size_
     if (r.signature.len)
         clp_text_addn(&out, r.signature.at, r.signature.len);
     clp_text_char(&out, ')');
+    clp_text_guard(&out, buf, cap);
+}
+
+void clp_managed_type_name(const char *type, char *buf, size_t cap)
+{
+    char work[CLP_NAME_MAX];
+    struct clp_text out = clp_text_in(work, sizeof(work));
+    struct clp_name_writer w = {.out = &out};
+    struct clp_name_text t = {type, strnlen(type, RAW_MAX)};
+    if (memchr(type, '`', t.len)) {
+        clp_type_name_short(&w, t);
+    } else {
+        for (size_t i = 0; i < t.len; i++)
+            clp_text_char(&out, type[i] == '+' ? '.' : type[i]);
+    }
     clp_text_guard(&out, buf, cap);
 }

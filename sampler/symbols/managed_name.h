@@ -51,4 +51,8 @@ void clp_managed_name(const struct clp_managed_raw *raw, char *buf, size_t cap);
  * Ns.Outer`1+Inner[System.Int32].Method[System.String](System.Int32,!0). */
 void clp_managed_system_name(const struct clp_managed_raw *raw, char *buf, size_t cap);
 
+/* A type as the runtime writes it (`System.Collections.Generic.List`1[System.String]`), for people:
+ * without generic arguments as it is, nested types behind a dot, else short (`List<string>`). */
+void clp_managed_type_name(const char *type, char *buf, size_t cap);
+
 #endif

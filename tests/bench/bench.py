@@ -127,6 +127,52 @@ class BenchOverhead(Case):
         return figures
 
 
+class BenchEvents(Case):
+    """What profiles of events cost where events come thick. Rounds alternate in one process."""
+
+    SECONDS = 3
+
+    def ratio(self, mode, types, figure):
+        target = self.target(*mode)
+        ratios, order = [], random.Random(11)
+        for _ in range(max(3, PAIRS // 2)):
+            rounds = {}
+            for recorded in order.sample([False, True], 2):
+                rounds[recorded] = self.one_round(target, types if recorded else None, figure)
+            ratios.append(rounds[True] / rounds[False])
+        median, low, high = interval(ratios)
+        print(f"{' '.join(map(str, mode))}, {types}: x {median:.4f} [{low:.4f}, {high:.4f}], "
+              f"{len(ratios)} pairs")
+        return median, low, high
+
+    def one_round(self, target, types, figure):
+        recorder = None
+        if types:
+            recorder = self.record(target, 30, "--types", types)
+            self.wait_for_library(target, recorder)
+        target.begin()
+        time.sleep(self.SECONDS)
+        truth = target.end()
+        if recorder:
+            recorder.interrupt()
+            recorder.wait(30)
+            recorder.close()
+            wait_for(lambda: not target.library_runs(), 20, "the library's thread ends")
+        return figure(truth)
+
+    def test_exceptions(self):
+        """Throws a second of two threads that do nothing else."""
+        _, _, high = self.ratio(("exceptions", "--rate", 0, "--threads", 2), "exceptions",
+                                lambda t: sum(t["thrown"].values()) / (t["end_ns"] - t["begin_ns"]))
+        self.assertGreaterEqual(high, 0.9)
+
+    def test_allocations(self):
+        """CPU of a fixed number of allocations, as fast as they come."""
+        _, low, _ = self.ratio(("allocations", "--rounds", 8), "allocations",
+                               lambda t: t["process_cpu_ns"])
+        self.assertLessEqual(low, 1.03)
+
+
 class BenchAgent(Case):
     def test_agent(self):
         """CPU and memory of the agent while it profiles four busy threads."""

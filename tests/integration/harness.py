@@ -172,8 +172,8 @@ class Target:
             return next((line.split()[-1] for line in file if "libclrpulse" in line), None)
 
     def library_runs(self):
-        """The library's own thread exists."""
-        return any(name == "clrpulse" for name in self.thread_names().values())
+        """A thread of the library's own exists."""
+        return any(name.startswith("clrpulse") for name in self.thread_names().values())
 
     def thread_names(self):
         names = {}

@@ -35,6 +35,7 @@ class Rounds:
 class TestStress(Case):
     INTERVAL = "1ms"  # below the kernel's tick, so the timers fire at each tick
 
+    types = "cpu"
     flood_rate = 0  # directed signals for each thread and second, by the test build of the library
 
     def environment(self):
@@ -75,7 +76,8 @@ class TestStress(Case):
 
     def recorded_round(self, target, seconds, rounds):
         wait_for(lambda: not target.library_runs(), 60, "the last recording's library thread ends")
-        recorder = self.record(target, int(seconds) + harness.MARGIN_SECONDS, env=self.environment())
+        recorder = self.record(target, int(seconds) + harness.MARGIN_SECONDS, "--types", self.types,
+                               env=self.environment())
         self.wait_for_library(target, recorder)
         flood = self.start_flood(target)
         target.begin()
@@ -181,6 +183,35 @@ class TestStress(Case):
         rounds = self.run_rounds("churn", "--rate", 500, "--cpu-ms", 1)
         for truth in rounds.recorded:
             self.assertGreater(truth["started"], 100)
+
+    EVENTS = "cpu,exceptions,allocations,locks,gc"
+
+    def events(self, *mode, gc_rate=300):
+        self.types = self.EVENTS
+        rounds = self.run_rounds(*mode, gc_rate=gc_rate)
+        for profile in rounds.profiles:
+            self.assertGreater(profile.total("gc_collections"), 100)
+            self.assertGreater(profile.total("alloc_space"), 0)
+        return rounds
+
+    def test_event_filters(self):
+        """Filters run amid collections: what ends a process that is asked for exceptions by the
+        event mask (dotnet/runtime 132462)."""
+        rounds = self.events("throws")
+        for profile in rounds.profiles:
+            self.assertGreater(profile.total("exceptions"), 1000)
+
+    def test_event_collectible(self):
+        rounds = self.events("collectible", gc_rate=20)
+        self.assertEqual(len(rounds.profiles), PAIRS)
+
+    def test_event_exceptions(self):
+        rounds = self.events("exceptions", "--rate", 0, "--threads", 4)
+        for truth, profile in zip(rounds.recorded, rounds.profiles):
+            self.assertEqual(profile.total("exceptions"), sum(truth["thrown"].values()))
+
+    def test_event_churn(self):
+        self.events("churn", "--rate", 500, "--cpu-ms", 1)
 
     def test_waking(self):
         """Threads that wake every 20 us at forty depths, while others come and go: a stack that was

@@ -12,7 +12,12 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/idset.c ${CLP_LOOP_DIR}/images.c
   ${CLP_LOOP_DIR}/image_files.c ${CLP_LOOP_DIR}/ranges.c ${CLP_LOOP_DIR}/maps.c
   ${CLP_LOOP_DIR}/self_memory.c ${CLP_LOOP_DIR}/wall.c ${CLP_LOOP_DIR}/wall_account.c
-  ${CLP_LOOP_DIR}/wall_shot.c)
+  ${CLP_LOOP_DIR}/wall_shot.c
+  ${CLP_LOOP_DIR}/events.c ${CLP_LOOP_DIR}/event_session.c ${CLP_LOOP_DIR}/event_ring.c
+  ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c
+  ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
+  ${CLP_LOOP_DIR}/event_live.c ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c
+  ${CLP_LOOP_DIR}/event_lock.c ${CLP_LOOP_DIR}/event_gc.c ${CLP_LOOP_DIR}/estimator.c)
 target_compile_definitions(clp_loop_under_test PRIVATE _GNU_SOURCE)
 target_compile_options(clp_loop_under_test PRIVATE ${CLP_WARNINGS})
 target_link_libraries(clp_loop_under_test PUBLIC clp_capture_harness clp_unwind clp_wire)
@@ -35,3 +40,18 @@ clp_unit_test(test-budget SOURCES ${CLP_LOOP_TEST_DIR}/test-budget.c ${CLP_LOOP_
 clp_unit_test(test-hijack SOURCES ${CLP_LOOP_TEST_DIR}/test-hijack.c ${CLP_LOOP_DIR}/hijack.c)
 clp_unit_test(test-feed SOURCES ${CLP_LOOP_TEST_DIR}/test-feed.c ${CLP_LOOP_DIR}/feed.c
   ${CLP_LOOP_DIR}/idset.c USES clp_wire clp_core)
+
+# Events: estimators, remembered walks, the ring.
+clp_unit_test(test-estimator SOURCES ${CLP_LOOP_TEST_DIR}/test-estimator.c
+  ${CLP_LOOP_DIR}/estimator.c)
+target_link_libraries(test-estimator PRIVATE m)
+clp_unit_test(test-event-path SOURCES ${CLP_LOOP_TEST_DIR}/test-event-path.c
+  ${CLP_LOOP_DIR}/event_path.c)
+clp_unit_test(test-event-ring SOURCES ${CLP_LOOP_TEST_DIR}/test-event-ring.c
+  ${CLP_LOOP_DIR}/event_ring.c USES clp_core)
+target_link_libraries(test-event-ring PRIVATE Threads::Threads)
+clp_unit_test(test-live-table SOURCES ${CLP_LOOP_TEST_DIR}/test-live-table.c
+  ${CLP_LOOP_DIR}/live_table.c)
+target_link_libraries(test-live-table PRIVATE m)
+clp_unit_test(test-live-traces SOURCES ${CLP_LOOP_TEST_DIR}/test-live-traces.c
+  ${CLP_LOOP_DIR}/live_traces.c USES clp_core)

@@ -2,6 +2,7 @@
 #include "tests/unit/managed-double.h"
 
 #include "sampler/inproc/bodies.h"
+#include "sampler/inproc/runtime.h"
 #include "sampler/inproc/images.h"
 
 #include <errno.h>
@@ -144,4 +145,10 @@ bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip)
     (void)body_id;
     (void)ip;
     return false;
+}
+
+/* No runtime: no events. */
+struct clr_info *clp_runtime_info(void)
+{
+    return NULL;
 }

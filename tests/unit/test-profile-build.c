@@ -2,6 +2,7 @@
 #include "tests/unit/clp-cmocka.h"
 
 #include "agent/profile_build.h"
+#include "agent/types.h"
 #include "pprof/model.h"
 #include "tests/unit/alloc-fail.h"
 
@@ -85,6 +86,21 @@ static void sample(uint32_t thread_id, int64_t value, uint16_t flags, uint16_t c
                                  .flags = flags};
     struct clp_reader_record r = {.type = CLP_REC_SAMPLE,
                                   .sample = {.rec = &rec, .frames = frames}};
+    clp_build_record(build, &r);
+}
+
+static void event(uint16_t kind, double value, double value2, uint64_t number, const char *first,
+                  const char *second)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, 1, 4);
+    struct clp_rec_event rec = {.rec = {.count = 1},
+                                .value = value,
+                                .value2 = value2,
+                                .number = number,
+                                .thread_id = 1,
+                                .kind = kind};
+    struct clp_reader_record r = {
+        .type = CLP_REC_EVENT, .event = {.rec = &rec, .frames = &frame, .texts = {first, second}}};
     clp_build_record(build, &r);
 }
 
@@ -187,6 +203,58 @@ static void threads_and_gc_waits_are_apart(void **state)
     assert_int_equal(clp_profile_sample_count(p), 3);
     assert_string_equal(describe(p, 1), "5 App.Work.Spin thread_id=71");
     assert_string_equal(describe(p, 2), "7 App.Work.Spin thread_id=70 thread_name=worker wait=gc");
+    clp_profile_free(p);
+}
+
+static void values_at(const struct clp_profile *p, uint32_t index, double first, double second)
+{
+    const double *v = &p->values[(index + 1) * clp_profile_value_count(p)];
+    assert_true(v[0] == first && v[1] == second);
+}
+
+static void build_anew(uint32_t types)
+{
+    struct clp_build_config c = {
+        .symbols = symbols, .root_fd = -1, .pid = getpid(), .ns_pid = getpid(), .types = types};
+    build = clp_build_free(build);
+    assert_int_equal(clp_build_new(&c, &build), 0);
+    define_app();
+}
+
+static void events_have_values_and_labels_of_their_kind(void **state)
+{
+    (void)state;
+    build_anew(1u << CLP_TYPE_ALLOCATIONS);
+    event(CLP_SAMPLE_ALLOC, 1.5, 96, 0, "System.Collections.Generic.List`1[System.String]", "");
+    event(CLP_SAMPLE_ALLOC, 2.5, 160, 0, "System.Collections.Generic.List`1[System.String]", "");
+    event(CLP_SAMPLE_ALLOC, 1, 90000, 0, "System.Int32[,]", "large");
+    event(CLP_SAMPLE_EXCEPTION, 7, 0, 0, "E", "m"); /* nobody asked for these */
+    sample(1, 10, 0, FRAMES(M(2, 4)));
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_sample_count(p), 2);
+    values_at(p, 0, 4, 256);
+    assert_non_null(strstr(describe(p, 0), " allocation_class=List<string>"));
+    assert_null(strstr(describe(p, 0), "heap="));
+    assert_non_null(strstr(describe(p, 1), " allocation_class=System.Int32[,]"));
+    assert_non_null(strstr(describe(p, 1), " heap=large"));
+    clp_profile_free(p);
+}
+
+static void numbers_of_events_are_labels(void **state)
+{
+    (void)state;
+    build_anew(1u << CLP_TYPE_LOCKS | 1u << CLP_TYPE_GC);
+    event(CLP_SAMPLE_LOCK, 1, 500, 4711, "owner", "");
+    event(CLP_SAMPLE_LOCK, 1, 600, 0, "", "");
+    event(CLP_SAMPLE_GC, 1, 900, 0, "induced", "blocking");
+    struct clp_profile *p = finish();
+    assert_int_equal(clp_profile_value_count(p), 4);
+    assert_non_null(strstr(describe(p, 0), " lock_owner_id=4711"));
+    assert_non_null(strstr(describe(p, 0), " lock_owner=owner"));
+    assert_null(strstr(describe(p, 1), "lock_owner"));
+    assert_non_null(strstr(describe(p, 2), " gc_generation=0"));
+    assert_non_null(strstr(describe(p, 2), " gc_reason=induced"));
+    values_at(p, 2, 1, 900); /* types in the order of a profile: the last of the table first */
     clp_profile_free(p);
 }
 
@@ -690,6 +758,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(tiers_and_addresses_of_a_method_are_one_sample),
         T(threads_and_gc_waits_are_apart),
+        T(events_have_values_and_labels_of_their_kind),
+        T(numbers_of_events_are_labels),
         T(samples_without_frames_follow_the_last_stack),
         T(words_for_threads_without_stacks),
         T(undefined_ids_are_unknown),

@@ -180,6 +180,85 @@ static void test_texts_are_cleaned(void **state)
     assert_string_equal(rec.thread.name, "a\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbdz");
 }
 
+/* An event of one frame and two texts. */
+static struct clp_rec_event event_of(double value)
+{
+    return (struct clp_rec_event){.rec = {.type = CLP_REC_EVENT, .count = 1},
+                                  .time_ns = 5,
+                                  .value = value,
+                                  .value2 = 2.5,
+                                  .number = 77,
+                                  .thread_id = 3,
+                                  .kind = CLP_SAMPLE_EXCEPTION,
+                                  .text_len = {3, 2}};
+}
+
+static void put_event(struct pair *p, const struct clp_rec_event *e, const char *texts)
+{
+    union clp_rec_any any = {0};
+    any.event = *e;
+    any.words[sizeof(*e) / 8] = clp_frame_make(CLP_FRAME_MANAGED, 4, 12);
+    memcpy(any.bytes + sizeof(*e) + 8, texts, strlen(texts));
+    any.rec.size = (uint32_t)CLP_ALIGN_UP(sizeof(*e) + 8 + strlen(texts), 8);
+    assert_int_equal(clp_ring_write(&p->ring, &any.rec), 0);
+    assert_true(clp_reader_poll(p->reader) > 0);
+}
+
+static void test_event_round_trip(void **state)
+{
+    struct pair *p = *state;
+    struct clp_rec_event e = event_of(1.25);
+    struct clp_reader_record rec;
+    put_event(p, &e, "A.Bxy");
+    expect_next(p, CLP_REC_EVENT, &rec);
+    assert_true(rec.event.rec->value == 1.25 && rec.event.rec->value2 == 2.5);
+    assert_int_equal(rec.event.rec->number, 77);
+    assert_int_equal(rec.event.frames[0], clp_frame_make(CLP_FRAME_MANAGED, 4, 12));
+    assert_string_equal(rec.event.texts[0], "A.B");
+    assert_string_equal(rec.event.texts[1], "xy");
+}
+
+static void expect_bad_event(struct pair *p, const struct clp_rec_event *e)
+{
+    struct clp_reader_record rec;
+    put_event(p, e, "A.Bxy");
+    assert_int_equal(clp_reader_next(p->reader, &rec), -EBADMSG);
+}
+
+static void test_event_with_a_bad_value(void **state)
+{
+    struct clp_rec_event e = event_of(-1);
+    expect_bad_event(*state, &e);
+}
+
+static void test_event_that_is_not_a_number(void **state)
+{
+    struct clp_rec_event e = event_of(0.0);
+    e.value2 = __builtin_nan("");
+    expect_bad_event(*state, &e);
+}
+
+static void test_event_of_a_kind_that_is_none(void **state)
+{
+    struct clp_rec_event e = event_of(1);
+    e.kind = CLP_SAMPLE_CPU;
+    expect_bad_event(*state, &e);
+}
+
+static void test_event_with_texts_too_long(void **state)
+{
+    struct clp_rec_event e = event_of(1);
+    e.text_len[1] = 100;
+    expect_bad_event(*state, &e);
+}
+
+static void test_event_without_frames(void **state)
+{
+    struct clp_rec_event e = event_of(1);
+    e.rec.count = 0;
+    expect_bad_event(*state, &e);
+}
+
 /* Sizes that divide nothing, over many laps: each record comes out as it went in. */
 static void test_wrap(void **state)
 {
@@ -620,7 +699,8 @@ static void test_attach_data_and_settings(void **state)
                                 .cpu_interval_ns = 1,
                                 .wall_budget_ppm = UINT32_MAX};
     struct clp_settings s = clp_settings_clamp(&wild);
-    assert_int_equal(s.sample_kinds, 1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL);
+    assert_int_equal(s.sample_kinds,
+                     1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | CLP_SAMPLE_KINDS_EVENT);
     assert_int_equal(s.wall_budget_ppm, CLP_WALL_BUDGET_MAX_PPM);
     assert_int_equal(s.flags, CLP_SETTINGS_NATIVE_STACKS);
     assert_int_equal(s.cpu_interval_ns, CLP_CPU_INTERVAL_MIN_NS);
@@ -652,6 +732,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_PAIR(test_round_trip_of_every_record),
         WITH_PAIR(test_texts_are_cleaned),
+        WITH_PAIR(test_event_round_trip),
+        WITH_PAIR(test_event_with_a_bad_value),
+        WITH_PAIR(test_event_that_is_not_a_number),
+        WITH_PAIR(test_event_of_a_kind_that_is_none),
+        WITH_PAIR(test_event_with_texts_too_long),
+        WITH_PAIR(test_event_without_frames),
         WITH_PAIR(test_wrap),
         WITH_PAIR(test_full_ring_refuses_and_recovers),
         WITH_PAIR(test_largest_record_always_fits_an_empty_ring),

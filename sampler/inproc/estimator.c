@@ -1,0 +1,141 @@
+#include "sampler/inproc/estimator.h"
+
+#define ONE 4294967296.0
+#define TIGHTER_MAX 24u
+#define TAU_UNKNOWN (1ull << 62) /* sizes do not matter yet */
+#define FIRST_MAX 8.0            /* members of a class that are certain */
+#define FIRST_KEPT 4.0           /* what of a class is kept for the first ones' sake, of each one */
+#define PROBES 16u
+
+void clp_threshold_init(struct clp_threshold *t, struct clp_stratum *strata, uint32_t strata_count,
+                        uint32_t target)
+{
+    *t = (struct clp_threshold){
+        .strata = strata, .strata_count = strata_count, .target = CLP_MAX(target, 2u)};
+    atomic_store(&t->tau, TAU_UNKNOWN);
+    atomic_store(&t->floor, (uint64_t)ONE);
+    atomic_store(&t->first, (uint64_t)(FIRST_MAX * ONE));
+}
+
+/* ---- offers ---- */
+
+static uint32_t stratum_of(struct clp_threshold *t, uint64_t key)
+{
+    uint32_t mask = t->strata_count - 1;
+    key = key ? key : 1;
+    uint64_t hash = key * 0x9e3779b97f4a7c15ull >> 32;
+    for (uint32_t i = 0; i < PROBES; i++) {
+        struct clp_stratum *s = &t->strata[(hash + i) & mask];
+        uint64_t now = atomic_load_explicit(&s->key, memory_order_relaxed);
+        if (now == key ||
+            (!now && (atomic_compare_exchange_strong(&s->key, &now, key) || now == key)))
+            return (uint32_t)(hash + i) & mask;
+    }
+    return mask;
+}
+
+static double halved(double p, unsigned times)
+{
+    return times < 63 ? p / (double)(1ull << times) : 0;
+}
+
+/* Of the i-th member of its stratum. */
+static double chance(const struct clp_threshold *t, uint64_t i, uint64_t size, unsigned halvings)
+{
+    double tau = (double)atomic_load_explicit(&t->tau, memory_order_relaxed);
+    double floor = (double)atomic_load_explicit(&t->floor, memory_order_relaxed) / ONE;
+    double first = (double)atomic_load_explicit(&t->first, memory_order_relaxed) / ONE;
+    uint32_t tighter = atomic_load_explicit(&t->tighter, memory_order_relaxed);
+    double p = CLP_MAX((double)size / tau + floor, first / (double)i);
+    return CLP_MIN(halved(p, tighter + halvings), 1.0);
+}
+
+/* A burst after a quiet epoch: beyond one and a half times the target, each further quarter of it
+ * halves the chances of all that follow. */
+static void tighten(struct clp_threshold *t, uint32_t kept)
+{
+    uint32_t step = CLP_MAX(t->target / 4, 1u);
+    if (kept < t->target + 2 * step || kept % step != 0)
+        return;
+    if (atomic_load_explicit(&t->tighter, memory_order_relaxed) < TIGHTER_MAX)
+        atomic_fetch_add_explicit(&t->tighter, 1, memory_order_relaxed);
+}
+
+struct clp_threshold_member clp_threshold_offer(struct clp_threshold *t, uint64_t key,
+                                                uint64_t count, uint64_t size, unsigned halvings,
+                                                double random)
+{
+    struct clp_threshold_member m = {
+        .stratum = stratum_of(t, key),
+        .epoch = atomic_load_explicit(&t->epoch, memory_order_acquire),
+    };
+    struct clp_stratum_totals *s = &t->strata[m.stratum].of[m.epoch & 1];
+    atomic_fetch_add_explicit(&s->count, count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->sum, size, memory_order_relaxed);
+    uint64_t i = 1 + atomic_fetch_add_explicit(&s->members, 1, memory_order_relaxed);
+    double p = chance(t, i, size, halvings);
+    if (random >= p)
+        return m;
+    tighten(t, atomic_fetch_add_explicit(&t->kept, 1, memory_order_relaxed) + 1);
+    m.chance = p;
+    return m;
+}
+
+/* ---- ends of epochs ---- */
+
+void clp_threshold_turn(struct clp_threshold *t)
+{
+    atomic_fetch_add(&t->epoch, 1);
+}
+
+struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t stratum)
+{
+    struct clp_stratum_totals *s = &t->strata[stratum].of[(atomic_load(&t->epoch) - 1) & 1];
+    if (!atomic_load_explicit(&s->members, memory_order_relaxed))
+        return (struct clp_threshold_totals){0};
+    return (struct clp_threshold_totals){
+        .members = (double)atomic_exchange(&s->members, 0),
+        .count = (double)atomic_exchange(&s->count, 0) / CLP_THRESHOLD_COUNT_ONE,
+        .sum = (double)atomic_exchange(&s->sum, 0),
+    };
+}
+
+/* Half of the target each for the largest and for chance; the first of each class come on top. */
+void clp_threshold_adapt(struct clp_threshold *t, const struct clp_threshold_totals *all,
+                         uint32_t strata, double share)
+{
+    double part = t->target / 2.0 * share;
+    double tau = all->sum / part, floor = all->members > part ? part / all->members : 1.0;
+    double first = strata ? part / (FIRST_KEPT * strata) : FIRST_MAX;
+    atomic_store(&t->tau, tau >= 1 ? (uint64_t)tau : TAU_UNKNOWN);
+    atomic_store(&t->floor, (uint64_t)(floor * ONE));
+    atomic_store(&t->first, (uint64_t)(CLP_MIN(first, FIRST_MAX) * ONE));
+    atomic_store(&t->tighter, 0);
+    atomic_store(&t->kept, 0);
+}
+
+struct clp_threshold_factors clp_threshold_scale(double total, double certain, double other)
+{
+    if (other > 0)
+        return (struct clp_threshold_factors){
+            .certain = 1, .other = total > certain ? (total - certain) / other : 0};
+    if (certain > 0)
+        return (struct clp_threshold_factors){.certain = total / certain, .other = 1};
+    return (struct clp_threshold_factors){.certain = 1, .other = 1, .rest = total};
+}
+
+/* Without libm, which the library does not need otherwise: a series for a small argument, then
+ * expm1(2x) = expm1(x) (expm1(x) + 2). */
+double clp_sampled_chance(double size, double mean)
+{
+    double x = size / mean;
+    unsigned doublings = 0;
+    if (x > 40)
+        return 1;
+    for (; x > 1.0 / 64; x /= 2)
+        doublings++;
+    double m = -x * (1 - x / 2 * (1 - x / 3 * (1 - x / 4 * (1 - x / 5))));
+    while (doublings-- > 0)
+        m *= m + 2;
+    return -m;
+}

@@ -1,0 +1,217 @@
+/* Exceptions: counted by type and place, a few of each kept with their stacks.
+ *
+ * A throw that the runtime marks as a rethrow (`throw;`) is the same exception once more: it is
+ * counted apart and is no sample. Every other throw counts once, handled or not. */
+#include "sampler/inproc/event_exception.h"
+
+#include "sampler/inproc/estimator.h"
+#include "sampler/inproc/event_path.h"
+#include "sampler/inproc/loop.h"
+
+#include <string.h>
+
+#define STRATA 4096u /* a power of two */
+#define PROBES 24u
+#define PLACES 24u          /* of a stratum's reservoir, in each epoch */
+#define PLACES_LEARNING 96u /* where the place of the throw is not known yet: all, if possible */
+#define WAKES 4u
+#define FIRST 2u /* members of a stratum that are not lost to others */
+
+enum { FLAG_RETHROWN = 4 };
+#define TAIL_BYTES 16u /* behind the message: u64 address, u32 HRESULT, u16 flags, u16 instance */
+
+struct stratum {
+    _Atomic uint64_t key; /* 0: free */
+    _Atomic uint64_t seen;
+};
+
+static struct stratum strata[STRATA];
+static _Atomic uint64_t rethrown;
+static uint64_t accounted; /* loop: exceptions that were written */
+
+/* Of the loop: what a stratum has in this epoch. */
+static struct {
+    uint64_t carried; /* seen in epochs that kept nothing */
+    struct clp_event_member **places;
+    uint32_t count, cap;
+} kept[STRATA];
+
+/* ---- callback ---- */
+
+struct thrown {
+    const uint8_t *type, *message;
+    size_t type_units, message_units;
+    uint64_t type_hash;
+    uint64_t address; /* of the throw, where the runtime tells (.NET 8) */
+    uint16_t flags;
+};
+
+/* z type | z message | tail. The message may be long and hold anything: its end is found from the
+ * back. */
+static bool parse(const struct clp_event_here *h, struct thrown *ret)
+{
+    uint64_t hash = 0xcbf29ce484222325ull;
+    size_t units = 0, most = h->len / 2;
+    uint16_t unit = 1;
+    if (h->len < TAIL_BYTES + 4)
+        return false;
+    for (; units < most; units++) {
+        memcpy(&unit, h->data + 2 * units, 2);
+        if (!unit)
+            break;
+        hash = (hash ^ unit) * 0x100000001b3ull;
+    }
+    size_t message = 2 * units + 2, end = h->len - TAIL_BYTES - 2;
+    if (unit || message > end)
+        return false;
+    *ret = (struct thrown){.type = h->data,
+                           .type_units = units,
+                           .message = h->data + message,
+                           .message_units = (end - message) / 2,
+                           .type_hash = hash};
+    memcpy(&ret->address, h->data + h->len - TAIL_BYTES, 8);
+    memcpy(&ret->flags, h->data + h->len - 4, 2);
+    return true;
+}
+
+static uint64_t mix(uint64_t type, uint64_t site)
+{
+    uint64_t x = type ^ site * 0x9e3779b97f4a7c15ull;
+    x ^= x >> 31;
+    x *= 0xbf58476d1ce4e5b9ull;
+    return (x ^ x >> 29) | 1;
+}
+
+/* The last stratum takes what finds no place. */
+static uint32_t stratum_of(uint64_t key)
+{
+    for (uint32_t i = 0; i < PROBES; i++) {
+        uint32_t at = (uint32_t)(key >> 20) + i;
+        struct stratum *s = &strata[at & (STRATA - 1)];
+        uint64_t now = atomic_load_explicit(&s->key, memory_order_relaxed);
+        if (now == key ||
+            (!now && (atomic_compare_exchange_strong(&s->key, &now, key) || now == key)))
+            return at & (STRATA - 1);
+    }
+    return STRATA - 1;
+}
+
+/* Where it was thrown; 0: not known. Only on the thread's own stack is it known what may be read.
+ */
+static uint64_t place_of(const struct clp_event_here *h, const struct thrown *x)
+{
+    struct clp_event_thread *t = h->thread;
+    if (x->address)
+        return x->address;
+    if (h->base < t->stack_low || h->base >= t->stack_high)
+        return 0;
+    return clp_event_path_find(h->base, t->stack_high, &t->path_hint);
+}
+
+static void keep(const struct clp_event_here *h, const struct thrown *x, uint32_t stratum,
+                 bool learning, bool first)
+{
+    struct clp_event_here here = *h;
+    here.urgent = first;
+    const struct clp_event_words texts[] = {{x->type, x->type_units},
+                                            {x->message, x->message_units}};
+    struct clp_event *e = clp_event_take(&here, CLP_EVENT_EXCEPTION, true, texts);
+    if (!e)
+        return;
+    e->stratum = stratum;
+    e->number2 = learning;
+    clp_event_commit(e);
+}
+
+void clp_event_exception(const struct clp_event_here *h)
+{
+    struct thrown x;
+    uint64_t site = 0;
+    if (!parse(h, &x))
+        return;
+    if (x.flags & FLAG_RETHROWN) {
+        atomic_fetch_add_explicit(&rethrown, 1, memory_order_relaxed);
+        return;
+    }
+    if (h->thread)
+        site = place_of(h, &x);
+    uint32_t stratum = stratum_of(mix(x.type_hash, site));
+    uint64_t i = 1 + atomic_fetch_add_explicit(&strata[stratum].seen, 1, memory_order_relaxed);
+    uint32_t cap = site ? PLACES : PLACES_LEARNING;
+    if (h->thread && !clp_reservoir_takes(i, cap, clp_event_random(h->thread)))
+        return;
+    keep(h, &x, stratum, !site, i <= FIRST);
+    if (!site && i <= WAKES)
+        clp_loop_wake(); /* the sooner the way is known, the fewer are told apart by chance */
+}
+
+/* ---- loop ---- */
+
+static uint64_t random_state = 0x2545f4914f6cdd1dull;
+
+static double loop_random(void)
+{
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (double)(random_state >> 11) * 0x1p-53;
+}
+
+void clp_event_exception_take(struct clp_event *e, uint64_t pass,
+                              const struct clp_events_sink *sink)
+{
+    uint32_t at = e->stratum % STRATA;
+    if (!kept[at].places) {
+        kept[at].cap = e->number2 ? PLACES_LEARNING : PLACES;
+        kept[at].places = clp_event_members_alloc(kept[at].cap * sizeof(*kept[at].places));
+    }
+    struct clp_event_member *m = clp_event_member_make(e, pass, sink);
+    if (!m || !kept[at].places)
+        return;
+    uint32_t place = clp_reservoir_place(kept[at].count, kept[at].cap, loop_random());
+    kept[at].places[place] = m;
+    kept[at].count = CLP_MAX(kept[at].count, place + 1);
+}
+
+/* Whole numbers that add up to n; who gets one more is left to chance. */
+static void share(uint32_t at, uint64_t n, const struct clp_events_sink *sink)
+{
+    uint64_t count = kept[at].count, first = (uint64_t)(loop_random() * (double)count), given = 0;
+    for (uint64_t i = 0; n && i < count; i++) {
+        const struct clp_event_member *m = kept[at].places[(first + i) % count];
+        uint64_t up_to = n / count * (i + 1) + n % count * (i + 1) / count;
+        if (up_to > given)
+            clp_event_member_write(m, CLP_SAMPLE_EXCEPTION, (double)(up_to - given), 0, sink);
+        given = up_to;
+    }
+}
+
+/* One stratum's total, shared among those that were kept. */
+static void write_stratum(uint32_t at, bool flush, uint64_t now_ns,
+                          const struct clp_events_sink *sink)
+{
+    uint64_t n = atomic_exchange(&strata[at].seen, 0) + kept[at].carried;
+    kept[at].carried = 0;
+    accounted += kept[at].count || flush ? n : 0;
+    if (kept[at].count == 0 && !flush)
+        kept[at].carried = n; /* its stack is still on its way, or the next one stands for it */
+    else if (kept[at].count == 0 && n)
+        clp_event_write_unsampled(CLP_SAMPLE_EXCEPTION, (double)n, 0, now_ns, sink);
+    share(at, n, sink);
+    kept[at].places = NULL;
+    kept[at].count = 0;
+}
+
+void clp_event_exception_settle(uint64_t now_ns, bool flush, const struct clp_events_sink *sink)
+{
+    for (uint32_t i = 0; i < STRATA; i++)
+        if (kept[i].count || kept[i].carried ||
+            atomic_load_explicit(&strata[i].seen, memory_order_relaxed))
+            write_stratum(i, flush, now_ns, sink);
+}
+
+void clp_event_exception_totals(struct clp_event_totals *ret)
+{
+    ret->exceptions = accounted;
+    ret->exceptions_rethrown = atomic_load(&rethrown);
+}

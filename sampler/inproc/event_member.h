@@ -1,0 +1,48 @@
+/* Kept events between their capture and the end of the epoch: walked stack, thread and texts.
+ * Loop thread only; memory is given back all at once. */
+#ifndef CLP_SAMPLER_INPROC_EVENT_MEMBER_H
+#define CLP_SAMPLER_INPROC_EVENT_MEMBER_H
+
+#include "sampler/inproc/events.h"
+
+#define CLP_EVENT_MEMBERS_BYTES (2u << 20)
+
+struct clp_event_member {
+    struct clp_event_member *next;   /* for the owner */
+    const struct clp_thread *thread; /* a copy: the thread may end before the epoch does */
+    uint32_t stratum;
+    uint64_t time_ns, number;
+    double value, value2;
+    bool certain;
+    bool path_known; /* exceptions: the way through the runtime is known now */
+    uint16_t flags, count;
+    uint16_t text_len[CLP_EVENT_TEXTS];
+    const uint64_t *frames;
+    const char *texts[CLP_EVENT_TEXTS];
+    struct clp_span span; /* that the thread was in; span_id 0: none */
+};
+
+int clp_event_members_init(void) CLP_MUST_USE; /* idempotent; 0 or -ENOMEM */
+/* Walks the event's stack, takes the runtime's frames off its top, and keeps the rest. NULL when
+ * there is no memory left in this epoch (counted). */
+struct clp_event_member *clp_event_member_make(struct clp_event *e, uint64_t pass,
+                                               const struct clp_events_sink *sink);
+/* Room for `bytes`, zeroed, for the owner's own lists; lives as long as members do. NULL: none. */
+void *clp_event_members_alloc(size_t bytes);
+/* Three quarters are used: the epoch should end. */
+bool clp_event_members_crowded(void);
+void clp_event_members_reset(void);
+uint64_t clp_event_members_lost(void);
+size_t clp_event_members_bytes(void);
+
+/* Writes it for what it stands for. */
+void clp_event_member_write(const struct clp_event_member *m, enum clp_sample_kind kind,
+                            double value, double value2, const struct clp_events_sink *sink);
+/* Writes values that no stack stands for, under the process. */
+void clp_event_write_unsampled(enum clp_sample_kind kind, double value, double value2,
+                               uint64_t time_ns, const struct clp_events_sink *sink);
+
+/* A thread by its number in the kernel; NULL when it is not in the table (any more). */
+const struct clp_thread *clp_event_thread_of(int32_t tid);
+
+#endif

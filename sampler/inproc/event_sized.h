@@ -1,0 +1,61 @@
+/* Events that have a size, allocations and waits: the loop's side of threshold sampling, one for
+ * both. Strata are classes of objects, and locks. Loop thread, but for offers. */
+#ifndef CLP_SAMPLER_INPROC_EVENT_SIZED_H
+#define CLP_SAMPLER_INPROC_EVENT_SIZED_H
+
+#include "sampler/inproc/estimator.h"
+#include "sampler/inproc/event_member.h"
+
+#define CLP_EVENT_STRATA 2048u
+
+/* What of a stratum the loop knows. */
+struct clp_event_stratum {
+    double certain_count, certain_sum, count,
+        sum;                           /* of its members, then what they are scaled by */
+    double carried_count, carried_sum; /* totals that nobody stood for in their epoch */
+};
+
+struct clp_event_sized {
+    enum clp_sample_kind kind;
+    struct clp_threshold threshold; /* callbacks offer to it */
+    struct clp_stratum strata[CLP_EVENT_STRATA];
+    _Atomic uint64_t lost; /* kept by the threshold, but without room; callbacks and loop */
+    /* loop */
+    struct clp_event_stratum of[CLP_EVENT_STRATA];
+    struct clp_event_member *members;
+    uint32_t epoch;                        /* of the members */
+    double accounted_count, accounted_sum; /* written so far */
+    uint64_t lost_before;                  /* this epoch */
+    double each; /* of the last epoch: how many kept ones each member that found room stands for */
+};
+
+/* Idempotent. */
+void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target);
+/* Any thread: what clp_threshold_offer says, as heavy as the ring's pressure allows. */
+struct clp_threshold_member clp_event_sized_offer(struct clp_event_sized *s,
+                                                  const struct clp_event_here *h, uint64_t key,
+                                                  uint64_t count, uint64_t size);
+/* Notes in the ring's entry whose member it is. */
+static inline void clp_event_sized_mark(struct clp_event *e, const struct clp_threshold_member *m)
+{
+    e->certain = m->chance >= 1;
+    e->stratum = m->stratum;
+    e->epoch = m->epoch;
+}
+/* Does it belong to an epoch that is not the members' one yet? */
+bool clp_event_sized_is_early(const struct clp_event_sized *s, const struct clp_event *e);
+/* `e` carries its values already divided by its chance. NULL when there was no room. */
+struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e,
+                                              uint64_t pass, const struct clp_events_sink *sink);
+/* New events belong to the next epoch; those of this one are taken next, then it is settled. */
+void clp_event_sized_turn(struct clp_event_sized *s);
+/* Writes the members, scaled to the exact totals of the epoch, whose length was `share` of the
+ * usual one. */
+void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
+                            const struct clp_events_sink *sink);
+
+extern struct clp_event_sized clp_event_allocs, clp_event_locks;
+/* Waits that are still open: written up to now. */
+void clp_event_locks_open(uint64_t now_ns, uint64_t pass, const struct clp_events_sink *sink);
+
+#endif

@@ -1,0 +1,241 @@
+"""Profiles of events against what the programs print: exceptions, allocations, waits, collections."""
+
+import re
+
+import harness
+from harness import Case, MARGIN_SECONDS, Recorder, framework, record_work, with_retry
+
+MODE = "ClpTarget.ExceptionsMode."
+TYPES = {
+    "Site0": "System.InvalidOperationException", "Site1": "System.ArgumentException",
+    "Site2": "System.FormatException", "Site3": "System.InvalidOperationException",
+    "Site4": "ClpTarget.Ошибка", "Site5": "ClpTarget.GetterThrows",
+    "Rare": "System.TimeoutException",
+}
+
+
+def comment(profile, name):
+    """A control total of a profile's comment."""
+    for line in profile.comments:
+        found = re.match(rf"{name}=(\d+) ", line)
+        if found:
+            return int(found.group(1))
+    return None
+
+
+def sums(profile, kind, key):
+    """The values of a kind, added up by what `key` makes of a sample."""
+    result = {}
+    for sample in profile.samples:
+        if sample.value(kind):
+            result[key(sample)] = result.get(key(sample), 0) + sample.value(kind)
+    return result
+
+
+def leaf(sample):
+    return sample.stack[0].rsplit(".", 1)[-1]
+
+
+def leaf_of_mode(sample):
+    """The topmost frame of the test program."""
+    return next((f.rsplit(".", 1)[-1] for f in sample.stack if f.startswith("ClpTarget.")), None)
+
+
+class EventCase(Case):
+    def work(self, mode, types, length, *options):
+        target = self.target(mode, *options)
+        recorded = record_work(self, target, length, "--types", types)
+        self.assertTrue(target.alive(), "the target died")
+        return recorded
+
+    def assert_near(self, got, truth, share, what):
+        self.assertGreater(truth, 0, what)
+        self.assert_ratio(got / truth, 1 - share, 1 + share, what)
+
+
+class TestExceptions(EventCase):
+    def check_sites(self, recorded):
+        thrown = {k: v for k, v in recorded.truth["thrown"].items() if v}
+        self.assertEqual(sums(recorded.profile, "exceptions", leaf), thrown)
+        self.assertEqual(comment(recorded.profile, "exceptions"), sum(thrown.values()))
+        for sample in recorded.profile.samples:
+            self.assertEqual(sample.labels["exception_type"], TYPES[leaf(sample)])
+            self.assertTrue(harness.contains(sample.stack, "ClpTarget.Worker.Live"), sample.stack)
+            self.assertIn(sample.labels["thread_name"], ("thrower-0", "thrower-1"))
+
+    def test_each_is_counted_where_it_was_thrown(self):
+        recorded = self.work("exceptions", "exceptions", 4, "--rate", 500)
+        self.check_sites(recorded)
+        self.assertEqual(recorded.truth["thrown"]["Rare"], 1)
+        messages = sums(recorded.profile, "exceptions", lambda s: s.labels["exception_message"])
+        self.assertIn("сообщение 消息 🎉", messages)
+        self.assertIn("from the field", messages)
+        self.assertEqual(recorded.truth["getter_runs"], 0)
+
+    def test_a_storm_is_counted_exactly_and_split_by_chance(self):
+        recorded = self.work("exceptions", "exceptions", 6, "--rate", 0, "--threads", 2)
+        thrown = {k: v for k, v in recorded.truth["thrown"].items() if v}
+        by_type = {}
+        for site, count in thrown.items():
+            by_type[TYPES[site]] = by_type.get(TYPES[site], 0) + count
+        self.assertEqual(sums(recorded.profile, "exceptions",
+                              lambda s: s.labels.get("exception_type")), by_type)
+        # In the first milliseconds, until the way through the runtime is known, places of one type
+        # are told apart by chance.
+        sites = sums(recorded.profile, "exceptions", leaf)
+        self.assertEqual(set(sites), set(thrown))
+        for site, count in thrown.items():
+            self.assert_near(sites[site], count, 0.01, site)
+        total = recorded.profile.total("exceptions")
+        # Every fourth throw comes through ViaA.
+        via_a = recorded.profile.total(
+            "exceptions", where=lambda s: harness.contains(s.stack, MODE + "ViaA"))
+        self.assert_ratio(via_a / total, 0.17, 0.33, "share of one of two callers")
+
+    def test_long_messages_are_cut(self):
+        recorded = self.work("exceptions", "exceptions", 3, "--rate", 20, "--messages", "long")
+        profile, truth = recorded.profile, recorded.truth
+        count = sum(v for k, v in truth["thrown"].items() if k != "Rare")
+        self.assertEqual(sums(profile, "exceptions", leaf), {"ThrowLong": count, "Rare": 1})
+        # Where the runtime tells of rethrows at all.
+        self.assertIn(comment(profile, "exceptions_rethrown"), (0, truth["rethrown"]))
+        for sample in profile.samples:
+            message = sample.labels["exception_message"]
+            self.assertLessEqual(len(message.encode()), 256)
+            if leaf(sample) == "ThrowLong":
+                # The runtime ends a message at its first NUL.
+                number = int(re.match("\ufffd([0-9]+)", message).group(1))
+                rest = "" if number % 2 == 0 else "ж"
+                self.assertEqual(set(message[1 + len(str(number)):]), set(rest))
+
+
+class TestAllocations(EventCase):
+    def check(self, recorded, kind_of_error):
+        truth = recorded.truth["allocated"]
+        profile = recorded.profile
+        total = sum(c["bytes"] for c in truth.values())
+        got = profile.total("alloc_space")
+        self.assert_near(got, total, 0.03, "bytes of all classes")
+        self.assert_near(comment(profile, "alloc_bytes"), got, 1e-6, "control total")
+        classes = sums(profile, "alloc_space", lambda s: s.labels["allocation_class"])
+        objects = sums(profile, "alloc_objects", lambda s: s.labels["allocation_class"])
+        makers = {"Small": "MakeSmall", "System.Byte[]": "MakeMiddle", "System.Int32[,]": "MakeBig"}
+        for name, what in truth.items():
+            if kind_of_error is not None:
+                self.assert_near(classes.get(name, 0), what["bytes"], kind_of_error, f"bytes of {name}")
+                self.assert_near(objects.get(name, 0), what["objects"], kind_of_error,
+                                 f"objects of {name}")
+            made = sums(profile, "alloc_space",
+                        lambda s: leaf_of_mode(s) if s.labels["allocation_class"] == name else None)
+            made.pop(None, None)
+            most = max(made, key=made.get)
+            self.assertEqual(most, makers[name])
+
+    def measure(self, *options):
+        recorded = self.work("allocations", "allocations", 1, "--rounds", 5, *options)
+        # AllocationTick is taken when a thread's buffer is filled again: which class is then met is
+        # no random choice. Only the bytes in all are right.
+        self.check(recorded, 0.1 if framework() == "net10.0" else None)
+
+    def test_classes_one_after_the_other(self):
+        with_retry(lambda: self.measure())
+
+    def test_classes_mixed(self):
+        with_retry(lambda: self.measure("--alternate", 1))
+
+    def test_heaps_are_told_apart(self):
+        recorded = self.work("allocations", "allocations", 1, "--small", 2000, "--middle", 2000,
+                             "--big", 2000)
+        heaps = sums(recorded.profile, "alloc_space", lambda s: s.labels.get("heap"))
+        self.assertGreater(heaps.get("large", 0), 0.8 * sum(heaps.values()), heaps)
+
+
+class TestLocks(EventCase):
+    def test_one_long_wait_and_many_short_ones(self):
+        recorded = self.work("locks", "locks", 5, "--long", 2000)
+        profile, truth = recorded.profile, recorded.truth
+        is_long = lambda s: harness.contains(s.stack, "ClpTarget.LocksMode.WaitLong")
+        self.assertEqual(profile.total("lock_contentions", where=is_long), 1)
+        self.assert_near(profile.total("lock_delay", where=is_long), truth["long_ns"], 0.02,
+                         "the long wait")
+        for sample in filter(is_long, profile.samples):
+            self.assertEqual(sample.labels["lock_owner_id"], truth["holder_tid"])
+            self.assertEqual(sample.labels["lock_owner"], "long-holder")
+        self.assertEqual(profile.total("lock_contentions"), comment(profile, "lock_contentions"))
+        short = profile.total("lock_delay", where=lambda s: harness.contains(
+            s.stack, "ClpTarget.LocksMode.Short"))
+        # The program's clock also has the time that a thread spins before it waits.
+        self.assert_ratio(short / truth["short_ns"], 0.8, 1.02, "the short waits")
+
+    def test_a_deadlock_is_in_the_profile(self):
+        target = self.target("deadlock")
+        recorder = Recorder(self, target.pid, 5, "--types", "locks")
+        self.wait_for_library(target, recorder)
+        target.begin()
+        profile = recorder.profile()
+        tids = {name: tid for tid, name in target.thread_names().items()}
+        waits = {}
+        for sample in profile.samples:
+            waits[leaf_of_mode(sample)] = sample
+        self.assertEqual(set(waits), {"TakeA", "TakeB"})
+        self.assertEqual(waits["TakeA"].labels["lock_owner_id"], tids["dead-b"])
+        self.assertEqual(waits["TakeA"].labels["lock_owner"], "dead-b")
+        self.assertEqual(waits["TakeB"].labels["lock_owner_id"], tids["dead-a"])
+        for sample in waits.values():
+            self.assertEqual(sample.value("lock_contentions"), 1)
+            self.assert_ratio(sample.value("lock_delay") / 1e9, 1.5, 5.5, "seconds of an open wait")
+            self.assertTrue(harness.contains(sample.stack, "ClpTarget.Worker.Live"), sample.stack)
+
+
+class TestCollections(EventCase):
+    def test_each_is_counted_with_its_pause(self):
+        recorded = self.work("collections", "gc", 1, "--rounds", 30)
+        profile, truth = recorded.profile, recorded.truth
+        generations = sums(profile, "gc_collections", lambda s: s.labels["gc_generation"])
+        self.assertEqual([generations.get(str(g), 0) for g in range(3)], truth["collections"])
+        self.assert_near(profile.total("gc_pause"), truth["pause_ns"], 0.02, "pauses")
+        stopping = profile.total("gc_pause", where=lambda s: s.stack[0] == "[threads being stopped]")
+        self.assertEqual(profile.total("gc_pause"), comment(profile, "gc_pause"))
+        self.assertEqual(stopping, comment(profile, "gc_suspension"))
+        self.assertGreater(stopping, 0)
+        self.assertLess(stopping, profile.total("gc_pause"))
+        # The collector may do more than it was asked for, so not each is of that generation.
+        induced = sums(profile, "gc_collections",
+                       lambda s: leaf_of_mode(s) if s.labels.get("gc_reason") == "induced" else None)
+        self.assertEqual({k: v for k, v in induced.items() if k},
+                         {f"Collect{generation}": 30 for generation in range(3)})
+
+
+class TestTogether(EventCase):
+    def test_types_come_and_go(self):
+        """A second reader asks for another type and leaves: the first one loses nothing."""
+        target = self.target("exceptions", "--rate", 2000)
+        first = Recorder(self, target.pid, 4 + MARGIN_SECONDS, "--types", "exceptions")
+        self.wait_for_library(target, first)
+        target.begin()
+        for types in ("locks,gc", "allocations"):
+            second = Recorder(self, target.pid, 1, "--types", types)
+            self.assertEqual(second.wait(), 0, second.message())
+        truth = target.end()
+        self.assertTrue(first.running(), "the recording ended before the work")
+        got = sums(first.profile(), "exceptions", leaf)
+        self.assertEqual(got, {k: v for k, v in truth["thrown"].items() if v})
+
+    def test_all_types_and_detach(self):
+        target = self.target("allocations", "--rounds", 2)
+        for _ in range(3):
+            recorder = Recorder(self, target.pid, 3, "--types",
+                                "cpu,exceptions,allocations,locks,gc")
+            self.wait_for_library(target, recorder)
+            target.begin()
+            target.end()
+            profile = recorder.profile()
+            self.assertGreater(profile.total("alloc_space"), 0)
+            self.assertGreater(profile.total("cpu"), 0)
+            self.assertGreater(profile.total("gc_collections"), 0)
+            harness.wait_for(lambda: not target.library_runs(), 30, "the end of the library")
+        self.assertEqual(target.quit(7), 7)
+
+
+if __name__ == "__main__":
+    harness.main()

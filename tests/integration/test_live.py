@@ -1,0 +1,46 @@
+"""The live heap against what the program holds."""
+
+import harness
+from harness import framework, with_retry
+from test_events import EventCase, sums
+
+MODE = "ClpTarget.LeakMode."
+
+
+def of(name):
+    """Arrays that were made in a method; what the list of them is kept in is another class."""
+    return lambda s: (harness.contains(s.stack, MODE + name)
+                      and s.labels["allocation_class"] == "System.Byte[]")
+
+
+class TestLiveHeap(EventCase):
+    def leak(self, length, *options):
+        return self.work("leak", "liveheap", length, *options)
+
+    def check(self, recorded, margin):
+        profile, truth = recorded.profile, recorded.truth
+        live = profile.total("inuse_space", where=of("MakeLeak"))
+        self.assert_near(live, truth["leak_bytes"], margin, "live bytes of the leak")
+        objects = profile.total("inuse_objects", where=of("MakeLeak"))
+        self.assert_near(objects, truth["leak_objects"], margin, "live objects of the leak")
+        dead = profile.total("inuse_space", where=lambda s: of("MakeChurn")(s) or of("MakeBurst")(s))
+        self.assertLess(dead, 0.05 * profile.total("inuse_space"), "bytes of what is dead")
+        for sample in filter(of("MakeLeak"), profile.samples):
+            self.assertIn(sample.labels["generation"], ("1", "2"))
+            self.assertIn(sample.labels["age"], ("under 10 s", "10 s to 1 min", "1 to 10 min"))
+
+    def test_a_leak_beside_churn(self):
+        # 80 MB in samples of 100 KB: a standard error below 4 %.
+        with_retry(lambda: self.check(self.leak(4, "--leak", 20_000, "--churn", 200_000), 0.15))
+
+    def test_a_leak_that_starts_when_the_table_is_full(self):
+        """1.5 GB of what stays come first: more samples than there are places."""
+        recorded = self.leak(harness.full(120, 20), "--held", 1_500_000, "--leak", 10_000, "--churn", 200_000,
+                             "--bursts", 50)
+        self.check(recorded, 0.15)
+        held = recorded.profile.total("inuse_space", where=of("MakeHeld"))
+        self.assert_near(held, recorded.truth["held_bytes"], 0.15, "live bytes of what came first")
+
+
+if __name__ == "__main__":
+    harness.main()

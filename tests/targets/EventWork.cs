@@ -1,0 +1,477 @@
+using System;
+using System.Collections.Generic;
+using System.IO;
+using System.Runtime.CompilerServices;
+using System.Text;
+using System.Text.Json;
+using System.Threading;
+
+namespace ClpTarget;
+
+// Exceptions of four types from six places, and one of a fifth type.
+//   --rate N     throws a second in all (0: as many as possible); --threads N
+//   --messages long   10 MB, all different, with lone surrogates and NULs
+internal sealed class ExceptionsMode : Mode
+{
+    private const int Sites = 6;
+    private readonly Crew crew = new();
+    private readonly double rate;
+    private readonly int threads, mask;
+    private readonly bool longMessages;
+    private long[][] counts = Array.Empty<long[]>();
+    private long rethrown;
+
+    public ExceptionsMode(Options options)
+    {
+        rate = options.Number("rate", 500);
+        threads = options.Count("threads", 1);
+        mask = options.Count("sites", (1 << Sites) - 1);
+        longMessages = options.Text("messages", "") == "long";
+    }
+
+    public override void Prepare()
+    {
+        for (int i = 0; i < threads; i++)
+            crew.Add($"thrower-{i}", Work);
+    }
+
+    private void Work(Worker w)
+    {
+        long[] mine = counts[w.Index];
+        double perThread = rate / threads;
+        ulong start = Native.Now(Native.ClockMonotonic);
+        for (long n = 0; !w.Stop; n++)
+        {
+            int site = (int)(n % Sites);
+            if ((mask >> site & 1) == 0)
+                continue;
+            if (longMessages)
+                ThrowLong(n);
+            else if (n % 4 == 0)
+                ViaA(site);
+            else
+                ViaB(site);
+            mine[site]++;
+            w.Loops++;
+            if (n == 1000 || (rate is > 0 and < 50 && n == 20))
+            {
+                Rare();
+                mine[Sites]++;
+            }
+            if (perThread > 0)
+                Pace(start, n, perThread);
+        }
+    }
+
+    private static void Pace(ulong start, long n, double rate)
+    {
+        double due = n / rate, now = (Native.Now(Native.ClockMonotonic) - start) / 1e9;
+        if (due > now + 0.001)
+            Thread.Sleep((int)((due - now) * 1000));
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void ViaA(int site) => Dispatch(site);
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void ViaB(int site) => Dispatch(site);
+
+    private static void Dispatch(int site)
+    {
+        try
+        {
+            switch (site)
+            {
+            case 0: Site0(); break;
+            case 1: Site1(); break;
+            case 2: Site2(); break;
+            case 3: Site3(); break;
+            case 4: Site4(); break;
+            default: Site5(); break;
+            }
+        }
+        catch (Exception)
+        {
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Site0() => throw new InvalidOperationException("site 0");
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Site1() => throw new ArgumentException("site 1");
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Site2() => throw new FormatException("site 2");
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Site3() => throw new InvalidOperationException("site 3");
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Site4() => throw new Ошибка("сообщение 消息 🎉");
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Site5() => throw new GetterThrows();
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Rare()
+    {
+        try
+        {
+            throw new TimeoutException("rare");
+        }
+        catch (TimeoutException)
+        {
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void ThrowLong(long n)
+    {
+        try
+        {
+            try
+            {
+                throw new InvalidDataException("\ud800" + n + (n % 2 == 0 ? "\0" : "")
+                    + new string('ж', 5_000_000));
+            }
+            catch (InvalidDataException)
+            {
+                rethrown++;
+                throw;
+            }
+        }
+        catch (InvalidDataException)
+        {
+        }
+    }
+
+    public override void Begin()
+    {
+        counts = new long[threads][];
+        for (int i = 0; i < threads; i++)
+            counts[i] = new long[Sites + 1];
+        crew.Begin();
+    }
+
+    public override void End() => crew.End();
+
+    public override void Describe(Utf8JsonWriter json)
+    {
+        string[] names = { "Site0", "Site1", "Site2", "Site3", "Site4", "Site5", "Rare" };
+        json.WriteStartObject("thrown");
+        for (int site = 0; site <= Sites; site++)
+        {
+            long sum = 0;
+            foreach (long[] c in counts)
+                sum += c[site];
+            json.WriteNumber(names[site], sum);
+        }
+        json.WriteEndObject();
+        json.WriteNumber("rethrown", rethrown);
+        json.WriteNumber("getter_runs", GetterThrows.Runs);
+        crew.Describe(json);
+    }
+}
+
+internal sealed class Ошибка : Exception
+{
+    public Ошибка(string message) : base(message) { }
+}
+
+// Who asks for its message is told off.
+internal sealed class GetterThrows : Exception
+{
+    public static long Runs;
+
+    public GetterThrows() : base("from the field") { }
+
+    public override string Message
+    {
+        get
+        {
+            Interlocked.Increment(ref Runs);
+            throw new NotSupportedException("the getter ran");
+        }
+    }
+}
+
+// Objects of three classes: --small, --middle, --big of each a round, --rounds; --alternate 1: mixed.
+internal sealed class AllocationsMode : Mode
+{
+    private readonly Crew crew = new();
+    private readonly int small, middle, big, rounds;
+    private readonly bool alternate;
+    private static object? sink;
+
+    public AllocationsMode(Options options)
+    {
+        small = options.Count("small", 2_000_000);
+        middle = options.Count("middle", 200_000);
+        big = options.Count("big", 2_000);
+        rounds = options.Count("rounds", 1);
+        alternate = options.Count("alternate", 0) != 0;
+    }
+
+    public override void Prepare() => crew.Add("allocator", Work);
+
+    private void Work(Worker w)
+    {
+        for (int round = 0; round < rounds; round++)
+        {
+            if (alternate)
+                Alternate();
+            else
+                InTurn();
+            w.Loops++;
+        }
+    }
+
+    private void InTurn()
+    {
+        for (int i = 0; i < small; i++)
+            MakeSmall();
+        for (int i = 0; i < middle; i++)
+            MakeMiddle();
+        for (int i = 0; i < big; i++)
+            MakeBig();
+    }
+
+    private void Alternate()
+    {
+        for (int i = 0; i < big; i++)
+        {
+            MakeBig();
+            for (int k = 0; k < middle / big; k++)
+            {
+                MakeMiddle();
+                for (int n = 0; n < small / middle; n++)
+                    MakeSmall();
+            }
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void MakeSmall() => sink = new Small();
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void MakeMiddle() => sink = new byte[1000];
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void MakeBig() => sink = new int[500, 51];
+
+    private sealed class Small
+    {
+        public long A = 1, B = 2;
+    }
+
+    public override void Begin() => crew.Begin();
+    public override void End() => crew.WaitUntilDone();
+
+    public override void Describe(Utf8JsonWriter json)
+    {
+        json.WriteStartObject("allocated");
+        // The runtime writes a nested type without what it is nested in.
+        Class(json, "Small", (long)small * rounds, 32);
+        Class(json, "System.Byte[]", (long)middle * rounds, 1024);
+        Class(json, "System.Int32[,]", (long)big * rounds, 32 + 8 + 500 * 51 * 4);
+        json.WriteEndObject();
+        crew.Describe(json);
+    }
+
+    private static void Class(Utf8JsonWriter json, string name, long objects, int bytes)
+    {
+        json.WriteStartObject(name);
+        json.WriteNumber("objects", objects);
+        json.WriteNumber("bytes", objects * bytes);
+        json.WriteEndObject();
+    }
+}
+
+// One long wait, and many short ones: --long MS, --short N waits of 1 ms each by --threads; the
+// waiters measure themselves.
+internal sealed class LocksMode : Mode
+{
+    private readonly Crew crew = new();
+    private readonly object longLock = new(), shortLock = new();
+    private readonly int longMs, threads;
+    private readonly SemaphoreSlim taken = new(0);
+    private long longWaits, longNs, shortWaits, shortNs;
+    private int holderTid;
+
+    public LocksMode(Options options)
+    {
+        longMs = options.Count("long", 2000);
+        threads = options.Count("threads", 4);
+    }
+
+    public override void Prepare()
+    {
+        crew.Add("long-holder", HoldLong);
+        crew.Add("long-waiter", WaitLong);
+        for (int i = 0; i < threads; i++)
+            crew.Add($"short-{i}", Short);
+    }
+
+    private void HoldLong(Worker w)
+    {
+        holderTid = w.Tid;
+        lock (longLock)
+        {
+            taken.Release();
+            Thread.Sleep(longMs);
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void WaitLong(Worker w)
+    {
+        taken.Wait();
+        ulong from = Native.Now(Native.ClockMonotonic);
+        lock (longLock)
+            longNs += (long)(Native.Now(Native.ClockMonotonic) - from);
+        longWaits++;
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void Short(Worker w)
+    {
+        while (!w.Stop)
+        {
+            ulong from = Native.Now(Native.ClockMonotonic);
+            lock (shortLock)
+            {
+                ulong got = Native.Now(Native.ClockMonotonic);
+                Interlocked.Add(ref shortNs, (long)(got - from));
+                shortWaits++;
+                while (Native.Now(Native.ClockMonotonic) < got + 1_000_000)
+                    Thread.Sleep(1);
+            }
+        }
+    }
+
+    public override void Begin() => crew.Begin();
+    public override void End() => crew.End();
+
+    public override void Describe(Utf8JsonWriter json)
+    {
+        json.WriteNumber("long_waits", longWaits);
+        json.WriteNumber("long_ns", longNs);
+        json.WriteNumber("short_acquired", shortWaits);
+        json.WriteNumber("short_ns", shortNs);
+        json.WriteNumber("holder_tid", holderTid);
+        crew.Describe(json);
+    }
+}
+
+// Two threads that wait for each other for ever.
+internal sealed class DeadlockMode : Mode
+{
+    private readonly Crew crew = new();
+    private readonly object a = new(), b = new();
+    private readonly Barrier both = new(2);
+
+    public override void Prepare()
+    {
+        crew.Add("dead-a", w => TakeA());
+        crew.Add("dead-b", w => TakeB());
+    }
+
+    public DeadlockMode(Options options) { }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void TakeA()
+    {
+        lock (a)
+        {
+            both.SignalAndWait();
+            lock (b)
+                both.Dispose();
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void TakeB()
+    {
+        lock (b)
+        {
+            both.SignalAndWait();
+            lock (a)
+                both.Dispose();
+        }
+    }
+
+    public override void Begin() => crew.Begin();
+    public override void End() { }
+    public override void Describe(Utf8JsonWriter json) => crew.Describe(json);
+}
+
+// GC.Collect of each generation from three call paths: --rounds.
+internal sealed class CollectionsMode : Mode
+{
+    private readonly Crew crew = new();
+    private readonly int rounds;
+    private readonly int[] before = new int[3], after = new int[3];
+    private TimeSpan pauseBefore, pauseAfter;
+    private readonly List<byte[]> ballast = new();
+
+    public CollectionsMode(Options options) => rounds = options.Count("rounds", 20);
+
+    public override void Prepare()
+    {
+        for (int i = 0; i < 20_000; i++)
+            ballast.Add(new byte[1000]);
+        crew.Add("collector", Work);
+    }
+
+    private void Work(Worker w)
+    {
+        for (int i = 0; i < rounds; i++)
+        {
+            Collect0();
+            Collect1();
+            Collect2();
+            Thread.Sleep(5);
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Collect0() => GC.Collect(0);
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Collect1() => GC.Collect(1);
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Collect2() => GC.Collect(2);
+
+    private void Look(int[] counts)
+    {
+        for (int i = 0; i < 3; i++)
+            counts[i] = GC.CollectionCount(i);
+    }
+
+    public override void Begin()
+    {
+        Look(before);
+        pauseBefore = GC.GetTotalPauseDuration();
+        crew.Begin();
+    }
+
+    public override void End()
+    {
+        crew.WaitUntilDone();
+        Look(after);
+        pauseAfter = GC.GetTotalPauseDuration();
+    }
+
+    public override void Describe(Utf8JsonWriter json)
+    {
+        // CollectionCount of a generation has those of the older ones in it.
+        json.WriteStartArray("collections");
+        for (int i = 0; i < 3; i++)
+            json.WriteNumberValue(after[i] - before[i] - (i < 2 ? after[i + 1] - before[i + 1] : 0));
+        json.WriteEndArray();
+        json.WriteNumber("pause_ns", (long)(pauseAfter - pauseBefore).TotalNanoseconds);
+        crew.Describe(json);
+    }
+}

@@ -1,0 +1,109 @@
+using System;
+using System.Collections.Generic;
+using System.Runtime.CompilerServices;
+using System.Text.Json;
+using System.Threading;
+
+namespace ClpTarget;
+
+// A leak of 1 KB arrays beside churn.
+//   --leak N     arrays a second; --churn N   arrays of 200 bytes a second (0: as many as possible)
+//   --held N     arrays that are allocated at the beginning and stay
+//   --bursts N   MB that are held for half a second, over and over
+internal sealed class LeakMode : Mode
+{
+    private readonly Crew crew = new();
+    private readonly List<byte[]> leak = new(), held = new();
+    private readonly double leakRate, churnRate;
+    private readonly int heldCount, burstMb;
+    private static byte[]? sink;
+
+    public LeakMode(Options options)
+    {
+        leakRate = options.Number("leak", 2000);
+        churnRate = options.Number("churn", 100_000);
+        heldCount = options.Count("held", 0);
+        burstMb = options.Count("bursts", 0);
+    }
+
+    public override void Prepare()
+    {
+        crew.Add("leaker", Leak);
+        crew.Add("churner", Churn);
+        if (burstMb > 0)
+            crew.Add("bursts", Bursts);
+    }
+
+    private static void Paced(Worker w, double rate, Action one)
+    {
+        ulong start = Native.Now(Native.ClockMonotonic);
+        for (long n = 0; !w.Stop;)
+        {
+            double due = (Native.Now(Native.ClockMonotonic) - start) / 1e9 * rate;
+            for (; rate > 0 ? n < due : n % 1000 != 999; n++)
+                one();
+            n++;
+            if (rate > 0)
+                Thread.Sleep(5);
+        }
+    }
+
+    private void Leak(Worker w)
+    {
+        for (int i = 0; i < heldCount; i++)
+            MakeHeld();
+        Paced(w, leakRate, MakeLeak);
+    }
+
+    private void Churn(Worker w) => Paced(w, churnRate, MakeChurn);
+
+    private void Bursts(Worker w)
+    {
+        while (!w.Stop)
+        {
+            MakeBurst();
+            Thread.Sleep(200);
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void MakeHeld() => held.Add(new byte[1000]);
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void MakeLeak() => leak.Add(new byte[1000]);
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void MakeChurn() => sink = new byte[176];
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private void MakeBurst()
+    {
+        var burst = new List<byte[]>();
+        for (int i = 0; i < burstMb * 1000; i++)
+            burst.Add(new byte[976]);
+        Thread.Sleep(500);
+        GC.KeepAlive(burst);
+    }
+
+    public override void Begin() => crew.Begin();
+
+    // What is dead has been collected before the truth is told.
+    public override void End()
+    {
+        crew.End();
+        for (int i = 0; i < 2; i++)
+        {
+            GC.Collect();
+            GC.WaitForPendingFinalizers();
+        }
+    }
+
+    public override void Describe(Utf8JsonWriter json)
+    {
+        json.WriteNumber("leak_objects", leak.Count);
+        json.WriteNumber("leak_bytes", leak.Count * 1024L);
+        json.WriteNumber("held_bytes", held.Count * 1024L);
+        json.WriteNumber("collections", GC.CollectionCount(0));
+        crew.Describe(json);
+    }
+}

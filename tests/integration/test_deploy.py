@@ -29,7 +29,7 @@ def parse_metrics(text):
                 raise ValueError(f"{name} comes twice")
             types[name] = kind
         elif not line.startswith("#"):
-            match = re.fullmatch(r"([a-z_]+)(?:\{(.*)\})? (\S+)", line)
+            match = re.fullmatch(r"([a-z_][a-z0-9_]*)(?:\{(.*)\})? (\S+)", line)
             if not match or match[1] not in types:
                 raise ValueError(f"no metric: {line!r}")
             if (types[match[1]] == "counter") != match[1].endswith("_total"):

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GROUP_FILE_BYTES 4096u
 #define WHOLE_TABLES 4u
@@ -66,23 +67,35 @@ static void look_v1(const char *dir, struct clp_limits *l)
         tighten_memory(l, memory);
 }
 
-/* From the group up to the root of what is mounted. A path that leads out of what this namespace
- * shows is no path here: then only the root is looked at, which in a container is its own group. */
+static bool is_shown(const char *mount, const char *group)
+{
+    char dir[PATH_MAX];
+    int n = snprintf(dir, sizeof(dir), "%s%s", mount, group);
+    return !strstr(group, "..") && n > 0 && (size_t)n < sizeof(dir) && access(dir, F_OK) == 0;
+}
+
+/* From the group up to the root of what is mounted. */
 static void look_up(const char *mount, const char *group,
                     void (*look)(const char *dir, struct clp_limits *l), struct clp_limits *l)
 {
     char dir[PATH_MAX];
     size_t root = strlen(mount);
-    bool outside = strstr(group, "..") != NULL;
-    int n = snprintf(dir, sizeof(dir), "%s%s", mount, outside ? "" : group);
-    if (n < 0 || (size_t)n >= sizeof(dir))
-        return;
+    snprintf(dir, sizeof(dir), "%s%s", mount, is_shown(mount, group) ? group : "");
     while (strlen(dir) > root) {
         look(dir, l);
         char *slash = strrchr(dir, '/');
         *slash = '\0';
     }
     look(mount, l);
+}
+
+/* In a container the mount often shows our own group as its root, whatever it is called outside:
+ * for ourselves that is the answer, for others it would be a wrong one. */
+static bool can_tell(const char *mount, const char *group, const char *own)
+{
+    if (!own || strcmp(group, own) == 0)
+        return true;
+    return is_shown(mount, own) && is_shown(mount, group);
 }
 
 /* ---- all of them --------------------------------------------------------------------------- */
@@ -100,21 +113,40 @@ static bool names(const char *list, size_t len, const char *name)
     return false;
 }
 
-/* "4:memory:/a/b", or "0::/a/b" for version 2: cgroups(7). */
-static void take_line(const char *groups, char *line, struct clp_limits *l)
+/* Our own group in the hierarchy "4:memory:", as /proc/self/cgroup has it, copied; NULL: not there.
+ */
+static const char *own_group(const char *text, const char *prefix, size_t len, char buf[PATH_MAX])
 {
-    char mount[PATH_MAX];
+    for (const char *at = text; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, prefix, len) != 0)
+            continue;
+        snprintf(buf, PATH_MAX, "%.*s", (int)strcspn(at + len, "\n"), at + len);
+        return buf;
+    }
+    return NULL;
+}
+
+/* "4:memory:/a/b", or "0::/a/b" for version 2: cgroups(7). `own`: /proc/self/cgroup, NULL for our
+ * own lines. */
+static void take_line(const char *groups, const char *own, char *line, struct clp_limits *l)
+{
+    char mount[PATH_MAX], buf[PATH_MAX];
     char *list = strchr(line, ':'), *group = list ? strchr(list + 1, ':') : NULL;
     if (!group || group[1] != '/')
         return;
     size_t len = (size_t)(group - list - 1);
+    const char *ours = own ? own_group(own, line, (size_t)(group + 1 - line), buf) : NULL;
     if (len == 0) {
-        look_up(groups, group + 1, look_v2, l);
+        if (can_tell(groups, group + 1, ours))
+            look_up(groups, group + 1, look_v2, l);
         snprintf(mount, sizeof(mount), "%s/unified", groups); /* beside version 1 */
-        look_up(mount, group + 1, look_v2, l);
+        if (can_tell(mount, group + 1, ours))
+            look_up(mount, group + 1, look_v2, l);
     } else if (names(list + 1, len, "cpu") || names(list + 1, len, "memory")) {
         snprintf(mount, sizeof(mount), "%s/%.*s", groups, (int)len, list + 1);
-        look_up(mount, group + 1, look_v1, l);
+        if (can_tell(mount, group + 1, ours))
+            look_up(mount, group + 1, look_v1, l);
     }
 }
 
@@ -122,15 +154,17 @@ void clp_limits_read(const char *proc, const char *groups, int32_t pid, struct c
 {
     char path[PATH_MAX], *rest;
     CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
+    CLP_CLEANUP(clp_cleanup_free) char *own = NULL;
     *ret = (struct clp_limits){CLP_LIMITS_NO_CPU, CLP_LIMITS_NO_MEMORY};
+    snprintf(path, sizeof(path), "%s/self/cgroup", proc);
+    if (pid && clp_file_read(path, 65536, &own, NULL) < 0)
+        own = NULL;
     if (pid)
         snprintf(path, sizeof(path), "%s/%d/cgroup", proc, pid);
-    else
-        snprintf(path, sizeof(path), "%s/self/cgroup", proc);
     if (clp_file_read(path, 65536, &text, NULL) < 0)
         return;
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
-        take_line(groups, line, ret);
+        take_line(groups, own, line, ret);
 }
 
 /* ---- what follows -------------------------------------------------------------------------- */

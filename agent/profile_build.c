@@ -1,6 +1,7 @@
 #include "agent/profile_build.h"
 
 #include "agent/definitions.h"
+#include "agent/numbers.h"
 #include "agent/owner_text.h"
 #include "agent/types.h"
 #include "agent/waits.h"
@@ -599,14 +600,6 @@ static void begin_window(struct clp_build *b, struct clp_profile *profile)
     map_main_binary(b);
 }
 
-/* States, not sums: told as they are at the window's end. */
-static bool is_state(enum clp_counter c)
-{
-    return c == CLP_CTR_DEFER_RING_FULL_CPU_NS || c == CLP_CTR_THREADS || c == CLP_CTR_TIMERS ||
-           c == CLP_CTR_BODIES || c == CLP_CTR_SPAN_HOOK || c == CLP_CTR_DEFER_RING_FULL_WALL_NS ||
-           c == CLP_CTR_LIBRARY_BYTES || c == CLP_CTR_INTERVAL_NS;
-}
-
 /* Of a kind of events: only where it was asked for, then also a zero. */
 static int event_total_kind(enum clp_counter c)
 {
@@ -631,7 +624,9 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
     for (unsigned c = 0; c < CLP_CTR_COUNT; c++) {
         const struct clp_counter_info *info = clp_counter_info(c);
         uint64_t value = w->counters[c];
-        if (!is_state(c)) /* the target's word: it may say anything */
+        /* States are told as they are at the window's end. The target's word: it may say anything.
+         */
+        if (!clp_counter_is_state(c))
             value = value > b->counters[c] ? value - b->counters[c] : 0;
         if (value || is_control_total(b, c))
             (void)!clp_profile_comment(b->profile, "%s=%llu %s", info->name,

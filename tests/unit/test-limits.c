@@ -78,9 +78,29 @@ static void the_root_of_a_container(void **state)
     put("self", "cgroup", "0::/not/shown/here\n");
     put("groups", "cpu.max", "50000 100000\n");
     assert_int_equal(limits(0).millicores, 500);
-    put("8", "cgroup", "0::/../other/container\n");
-    put("other/container", "cpu.max", "1000 100000\n");
+    put("8", "cgroup", "0::/not/shown/here\n"); /* in the same container */
     assert_int_equal(limits(8).millicores, 500);
+}
+
+/* Whose group is not shown is not taken for one of ours. */
+static void the_group_of_another_container(void **state)
+{
+    (void)state;
+    static const char *const others[] = {"0::/../other\n", "0::/other/one\n", "0::/\n"};
+    put("self", "cgroup", "0::/not/shown/here\n");
+    put("groups", "cpu.max", "50000 100000\n");
+    put("other", "cpu.max", "1000 100000\n");
+    for (size_t i = 0; i < CLP_ARRAY_LEN(others); i++) {
+        put("8", "cgroup", others[i]);
+        if (limits(8).millicores != CLP_LIMITS_NO_CPU)
+            fail_msg("taken: %s", others[i]);
+    }
+    put("self", "cgroup", "0::/\n"); /* a cgroup namespace of our own */
+    put("8", "cgroup", "0::/../other\n");
+    assert_int_equal(limits(8).millicores, CLP_LIMITS_NO_CPU);
+    put("groups/below", "cpu.max", "25000 100000\n");
+    put("8", "cgroup", "0::/below\n");
+    assert_int_equal(limits(8).millicores, 250);
 }
 
 static void what_cannot_be_read_is_no_limit(void **state)
@@ -126,6 +146,7 @@ int main(void)
         T(version_two),
         T(version_one),
         T(the_root_of_a_container),
+        T(the_group_of_another_container),
         T(what_cannot_be_read_is_no_limit),
         cmocka_unit_test(less_than_a_core_lowers_what_is_done),
     };

@@ -35,7 +35,7 @@ struct clp_check_machine {
 struct clp_check_process {
     struct clp_dotnet dotnet;                   /* asked and looked at closely */
     bool other_mounts, other_users, other_pids; /* namespaces; false where it cannot be seen */
-    bool library_loaded;
+    bool library_loaded, native_aot;
     uint32_t seccomp; /* 0 none, 1 strict, 2 filter */
     uint64_t signals_used, signals_limit;
     bool temp_noexec;

@@ -1,5 +1,6 @@
 #include "agent/check.h"
 
+#include "agent/engine.h"
 #include "agent/hook.h"
 #include "agent/identity.h"
 #include "agent/library.h"
@@ -336,6 +337,7 @@ void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet 
     ret->other_mounts = differs(pid, "mnt");
     ret->other_users = differs(pid, "user");
     ret->other_pids = differs(pid, "pid");
+    ret->native_aot = clp_engine_is_native_aot(pid);
     if (ret->dotnet.state == CLP_DOTNET_READY)
         look_settings(c, ret);
 }

@@ -253,7 +253,7 @@ static bool take_signal(int fd)
     return fd >= 0 && read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
-static struct pollfd fds[4 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_SESSION_FDS];
+static struct pollfd fds[4 + CLP_STATUS_FDS + CLP_DAEMON_TARGETS_MAX * CLP_TARGET_FDS];
 
 /* The descriptors of all targets, from fds[n] on; their number. *until_ns comes down to what is due
  * first. */
@@ -261,7 +261,7 @@ static nfds_t add_targets(const struct clp_daemon *d, nfds_t n, uint64_t *until_
 {
     for (size_t i = 0; i < d->roster.count; i++) {
         struct clp_member *m = d->roster.members[i];
-        m->fd_count = m->target ? clp_session_fds(clp_target_session(m->target), fds + n) : 0;
+        m->fd_count = m->target ? clp_target_fds(m->target, fds + n) : 0;
         n += m->fd_count;
         if (m->target)
             *until_ns = CLP_MIN(*until_ns, clp_daemon_due_ns(d, m));
@@ -379,6 +379,18 @@ static void finish(struct clp_daemon *d)
 
 /* ---- the beginning ------------------------------------------------------------------------- */
 
+/* Sessions of the engine eventpipe that a killed agent left are stopped first. */
+static void open_journal(struct clp_daemon *d)
+{
+    char folder[4096];
+    int n = snprintf(folder, sizeof(folder), "%s/eventpipe", d->options.config->state_dir);
+    int r = n < (int)sizeof(folder) ? clp_journal_open(folder, &d->journal) : -ENAMETOOLONG;
+    if (r == 0)
+        r = clp_journal_recover(d->journal);
+    if (r < 0)
+        clp_log_debug("open EventPipe sessions cannot be noted in state.dir: %s", strerror(-r));
+}
+
 /* Without a state directory the agent works, but only that long. */
 static int open_state(struct clp_daemon *d, struct clp_fault *fault)
 {
@@ -400,6 +412,7 @@ static int open_state(struct clp_daemon *d, struct clp_fault *fault)
             return clp_fault_set(fault, -ENOMEM, "out of memory");
         clp_log_warning("%s", why.text);
     }
+    open_journal(d);
     return 0;
 }
 
@@ -454,6 +467,7 @@ static void tear_down(struct clp_daemon *d)
     clp_notify_done(&d->notify);
     clp_port_stop(d->port);
     clp_roster_done(&d->roster);
+    clp_journal_close(d->journal);
     clp_outbox_free(d->outbox);
     clp_status_close(d->status);
     clp_seq_free(d->seq);

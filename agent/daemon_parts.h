@@ -28,7 +28,8 @@ struct clp_daemon {
     struct clp_health *health;
     struct clp_notify notify;
     struct clp_walltime walltime;
-    struct clp_limits limits; /* our own */
+    struct clp_journal *journal; /* of EventPipe sessions; NULL: none can be kept */
+    struct clp_limits limits;    /* our own */
     struct clp_roster roster;
     size_t targets; /* members with a target */
     bool stopping;

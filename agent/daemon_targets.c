@@ -1,5 +1,6 @@
 #include "agent/daemon_parts.h"
 
+#include "agent/engine.h"
 #include "agent/kinds.h"
 #include "agent/match.h"
 #include "agent/status.h"
@@ -80,6 +81,21 @@ static void let_go(const struct clp_dotnet *p)
                         strerror(-r));
 }
 
+/* Once the library has been refused it is not tried again. */
+static void choose_engine(const struct clp_daemon *d, struct clp_member *m,
+                          const struct clp_dotnet *p)
+{
+    enum clp_config_engine engine = d->options.config->targets_engine;
+    if (engine == CLP_CONFIG_ENGINE_AUTO && !m->events)
+        m->events = clp_engine_needs_events(p, m->why_events, sizeof(m->why_events));
+    else if (engine == CLP_CONFIG_ENGINE_LIBRARY)
+        m->events = false;
+    else if (engine == CLP_CONFIG_ENGINE_EVENTPIPE && !m->events) {
+        m->events = true;
+        snprintf(m->why_events, sizeof(m->why_events), "targets.engine is eventpipe");
+    }
+}
+
 static int start_target(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
                         struct clp_fault *fault)
 {
@@ -92,6 +108,8 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .names_later = true,
         .types = d->options.config->profile_types,
+        .events = m->events,
+        .journal = d->journal,
         .walltime = &d->walltime,
         .window = clp_daemon_take_window,
         .context = d,
@@ -118,6 +136,7 @@ static void begin(struct clp_daemon *d, struct clp_member *m, const struct clp_d
                   uint64_t now_ns)
 {
     struct clp_fault fault = {0};
+    choose_engine(d, m, p);
     if (start_target(d, m, p, &fault) < 0) {
         clp_member_leave(m);
         fail_member(d, m, &fault, now_ns);
@@ -205,11 +224,16 @@ static void greet(struct clp_member *m, uint64_t now_ns)
     m->kernel_at_window_ns = clp_kernel_cpu_ns(m->pid);
     m->threads_at_window = clp_kernel_threads(m->pid);
     snprintf(m->service, sizeof(m->service), "%s", m->identity->service);
-    clp_session_limits(clp_target_session(m->target), limits, sizeof(limits));
-    if (m->limits.millicores < 1000 && !*limits)
-        snprintf(limits, sizeof(limits),
-                 "its control group allows %.2f cores: waiting threads are looked at in proportion",
-                 m->limits.millicores / 1000.0);
+    if (m->events) {
+        snprintf(limits, sizeof(limits), "engine eventpipe: %.200s", m->why_events);
+    } else {
+        clp_session_limits(clp_target_session(m->target), limits, sizeof(limits));
+        if (m->limits.millicores < 1000 && !*limits)
+            snprintf(limits, sizeof(limits),
+                     "its control group allows %.2f cores: waiting threads are looked at in "
+                     "proportion",
+                     m->limits.millicores / 1000.0);
+    }
     clp_member_set(m, CLP_MEMBER_PROFILING, now_ns, limits);
     if (*limits)
         clp_log_info("process %d (%s): %s", m->pid, m->comm, limits);
@@ -225,11 +249,36 @@ static void leave(struct clp_daemon *d, struct clp_member *m)
     share_memory(d);
 }
 
+/* The next scan begins anew, with the other engine. */
+static void take_events_instead(struct clp_daemon *d, struct clp_member *m,
+                                const struct clp_fault *f, uint64_t now_ns)
+{
+    m->events = m->library_refused = true;
+    snprintf(m->why_events, sizeof(m->why_events), "%s", f->text);
+    clp_member_set(m, CLP_MEMBER_SEEN, now_ns,
+                   "the library is refused: the engine eventpipe is next");
+    clp_scan_hold(d->scan, m->pid, now_ns);
+    clp_scan_hurry(d->scan);
+}
+
 static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
 {
-    struct clp_fault f = *clp_session_fault(clp_target_session(m->target));
+    struct clp_fault f = *clp_target_fault(m->target);
+    bool refused = f.error == CLP_FAULT_REFUSED && clp_target_window_start_ns(m->target) == 0;
     bool lives = clp_dotnet_alive(&clp_discover_system, clp_target_process(m->target));
+    bool began = clp_target_window_start_ns(m->target) != 0;
     leave(d, m);
+    if (m->library_refused && !began) { /* neither engine: the first reason is the one to act on */
+        struct clp_fault both;
+        (void)clp_fault_set(&both, CLP_FAULT_REFUSED, "%.200s; and not by its events: %.200s",
+                            m->why_events, f.text);
+        f = both;
+    }
+    if (lives && refused && !m->events &&
+        d->options.config->targets_engine == CLP_CONFIG_ENGINE_AUTO) {
+        take_events_instead(d, m, &f, now_ns);
+        return;
+    }
     if (lives) {
         fail_member(d, m, &f, now_ns); /* also the library that left: something made it */
         return;
@@ -308,7 +357,7 @@ void clp_daemon_leave_all(struct clp_daemon *d, bool detach)
         struct clp_member *m = d->roster.members[i];
         if (!m->target)
             continue;
-        clp_session_bye(clp_target_session(m->target), detach); /* its window has been cut */
+        clp_target_bye(m->target, detach); /* its window has been cut */
         leave(d, m);
     }
 }

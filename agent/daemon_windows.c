@@ -112,7 +112,8 @@ static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_w
 static void take_number(struct clp_daemon *d, struct clp_member *m, uint64_t seq)
 {
     m->totals.next_seq = seq + 1;
-    clp_session_leave_seq(clp_target_session(m->target), seq + 1);
+    if (clp_target_session(m->target))
+        clp_session_leave_seq(clp_target_session(m->target), seq + 1);
     int r = clp_seq_taken(d->seq, m->cookie, seq);
     if (r < 0)
         clp_log_warning("the number of a profile of process %d cannot be kept in state.dir: %s",
@@ -122,7 +123,8 @@ static void take_number(struct clp_daemon *d, struct clp_member *m, uint64_t seq
 /* Once a number was taken here, the file says nothing that we do not know. */
 static uint64_t next_number(const struct clp_daemon *d, const struct clp_member *m)
 {
-    uint64_t kept = clp_session_kept_seq(clp_target_session(m->target));
+    const struct clp_session *s = clp_target_session(m->target);
+    uint64_t kept = s ? clp_session_kept_seq(s) : 0;
     if (m->totals.next_seq > 0 && kept <= CLP_SEQ_MAX)
         return CLP_MAX(m->totals.next_seq, kept);
     return CLP_MAX(m->totals.next_seq, clp_seq_next(d->seq, m->cookie, kept));

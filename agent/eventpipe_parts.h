@@ -4,6 +4,7 @@
 
 #include "agent/eventpipe_bodies.h"
 #include "agent/eventpipe_build.h"
+#include "agent/eventpipe_spans.h"
 #include "base/index.h"
 #include "base/map.h"
 
@@ -37,6 +38,7 @@ struct clp_epb_sample {
     double values[2];
     uint32_t stack; /* interned, or CLP_EPB_NO_STACK */
     uint32_t label; /* text: class, type, generation */
+    uint32_t activity;
     uint8_t kind;
     bool settled;
 };
@@ -63,7 +65,8 @@ struct clp_epb_burst {
 struct clp_epb_thread {
     double carry_ns;     /* CPU that waits for a sample */
     uint64_t lock_ticks; /* contention that has begun, 0 = none */
-    uint32_t lock_stack;
+    uint32_t lock_stack, lock_activity;
+    bool lock_told;          /* its beginning was in a window before */
     uint32_t window, labels; /* thread labels of that window */
     char name[64];
     bool named;
@@ -74,6 +77,7 @@ struct clp_epb {
     struct clp_bodies *bodies;
     struct clp_profile *profile;
     uint32_t window; /* from 1 */
+    uint64_t start_ticks;
 
     struct clp_epb_sample *samples;
     uint32_t sample_count, sample_cap;
@@ -92,15 +96,19 @@ struct clp_epb {
     char **texts; /* labels, from 1 */
     uint32_t text_count, text_cap;
     struct clp_map text_map;
+    struct clp_epb_spans spans;
+    struct clp_span_labels span_labels;
     struct clp_map threads; /* tid -> struct clp_epb_thread */
 
     uint64_t gc_began, gc_number; /* suspension for a collection: ticks, 0 = none */
     uint32_t gc_label;
     double gc_count;
     uint64_t short_lived_ns;
+    uint32_t columns[CLP_EPB_V_COUNT + 1]; /* of the profile; those not wanted have the last */
+    uint32_t column_count;
     /* Counted per window. */
-    uint64_t wall_samples, lost_samples, truncated, unknown_frames, gone_frames, ticks_used,
-        exceptions, contentions;
+    uint64_t all_samples, wall_samples, lost_samples, truncated, unknown_frames, gone_frames,
+        ticks_used, exceptions, contentions;
     uint32_t specials[8]; /* locations + 1 */
     uint32_t special_window;
 };
@@ -116,9 +124,15 @@ void clp_epb_add(struct clp_epb *b, const struct clp_epb_sample *s);
 /* Puts a settled sample into the profile. False when a frame has no name yet and `force` is not
  * set. */
 bool clp_epb_place(struct clp_epb *b, struct clp_epb_sample *s, bool force);
+/* Whether a frame of the sample is of code that nobody has told of. */
+bool clp_epb_is_nameless(struct clp_epb *b, const struct clp_epb_sample *s);
 /* A stack of one frame that says in words what it is. */
 uint32_t clp_epb_word_stack(struct clp_epb *b, const char *word);
-uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const char *key, const char *text);
+struct clp_epb_labels {
+    const char *key, *text;          /* of the kind of sample; NULL: none */
+    const struct clp_def_span *span; /* NULL: none */
+};
+uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const struct clp_epb_labels *more);
 
 /* ---- eventpipe_settle.c ---- */
 void clp_epb_settle_values(struct clp_epb *b, uint64_t until);

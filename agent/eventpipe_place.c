@@ -95,8 +95,17 @@ struct resolved {
  * harm either but at the first byte of a body. */
 static uint32_t find_frame(struct clp_epb *b, uint64_t address, bool leaf, uint64_t ticks)
 {
-    uint32_t id = clp_bodies_find(b->bodies, leaf ? address : address - 1, ticks);
-    return id;
+    return clp_bodies_find(b->bodies, leaf ? address : address - 1, ticks);
+}
+
+static bool native_location(struct clp_epb *b, uint64_t address, uint32_t *ret)
+{
+    char name[CLP_NAME_MAX];
+    if (!b->config.native_name ||
+        !b->config.native_name(b->config.context, address, name, sizeof(name)))
+        return false;
+    *ret = clp_profile_frame(b->profile, name);
+    return true;
 }
 
 static void resolve(struct clp_epb *b, const struct clp_epb_stack *s, uint64_t ticks,
@@ -107,7 +116,13 @@ static void resolve(struct clp_epb *b, const struct clp_epb_stack *s, uint64_t t
     r->from = 0;
     r->until = UINT64_MAX;
     for (uint32_t i = 0; i < s->len && r->count < FRAMES_MAX; i++) {
-        uint32_t id = find_frame(b, b->frames[s->first + i], i == 0, ticks);
+        uint64_t address = b->frames[s->first + i];
+        uint32_t id = find_frame(b, address, i == 0, ticks);
+        if (id == CLP_BODY_NONE &&
+            native_location(b, i == 0 ? address : address - 1, &r->locations[r->count])) {
+            r->count++;
+            continue;
+        }
         if (id == CLP_BODY_NONE || id == CLP_BODY_GONE) {
             bool none = id == CLP_BODY_NONE;
             r->unknown += none;
@@ -162,6 +177,22 @@ static bool profile_stack(struct clp_epb *b, const struct clp_epb_sample *s, boo
     return true;
 }
 
+bool clp_epb_is_nameless(struct clp_epb *b, const struct clp_epb_sample *s)
+{
+    if (s->stack == CLP_EPB_NO_STACK || b->config.native_name)
+        return false; /* a list of methods would tell nothing */
+    struct clp_epb_stack *stack = &b->stacks[s->stack];
+    uint64_t version = clp_bodies_version(b->bodies) + 1;
+    if (stack->missing == version || stack->version == version)
+        return stack->missing == version;
+    for (uint32_t i = 0; i < stack->len; i++)
+        if (find_frame(b, b->frames[stack->first + i], i == 0, s->ticks) == CLP_BODY_NONE) {
+            stack->missing = version;
+            return true;
+        }
+    return false;
+}
+
 uint32_t clp_epb_word_stack(struct clp_epb *b, const char *word)
 {
     uint32_t only = clp_profile_frame(b->profile, word);
@@ -181,12 +212,14 @@ static void find_name(struct clp_epb *b, struct clp_epb_thread *t, uint64_t tid)
     }
 }
 
-uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const char *key, const char *text)
+uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const struct clp_epb_labels *more)
 {
-    struct clp_profile_label labels[3];
+    struct clp_profile_label labels[3 + CLP_SPAN_LABELS_MAX];
+    struct clp_span_texts texts;
     size_t n = 0;
     struct clp_epb_thread *t = tid ? clp_epb_thread_of(b, tid) : NULL;
-    if (t && !key && t->window == b->window)
+    bool plain = !more->key && !more->span;
+    if (t && plain && t->window == b->window)
         return t->labels;
     if (t) {
         find_name(b, t, tid);
@@ -194,10 +227,12 @@ uint32_t clp_epb_thread_labels(struct clp_epb *b, uint64_t tid, const char *key,
         if (*t->name)
             labels[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
     }
-    if (key && text)
-        labels[n++] = (struct clp_profile_label){.key = key, .str = text};
+    if (more->key && more->text)
+        labels[n++] = (struct clp_profile_label){.key = more->key, .str = more->text};
+    if (more->span)
+        n += clp_span_labels_of(&b->span_labels, more->span, &texts, labels + n);
     uint32_t id = clp_profile_labels(b->profile, labels, n);
-    if (t && !key) {
+    if (t && plain) {
         t->labels = id;
         t->window = b->window;
     }
@@ -228,10 +263,15 @@ bool clp_epb_place(struct clp_epb *b, struct clp_epb_sample *s, bool force)
         stack = clp_epb_word_stack(b, kinds[s->kind].without_stack);
     else if (!profile_stack(b, s, force, &stack))
         return false;
-    values[kinds[s->kind].values[0]] += s->values[0];
-    values[kinds[s->kind].values[1]] += s->values[1];
-    const char *key = s->label != CLP_EPB_NO_LABEL ? kinds[s->kind].label : NULL;
-    const char *text = key ? b->texts[s->label - 1] : NULL;
-    clp_profile_add(b->profile, stack, clp_epb_thread_labels(b, s->tid, key, text), values);
+    values[b->columns[kinds[s->kind].values[0]]] += s->values[0];
+    values[b->columns[kinds[s->kind].values[1]]] += s->values[1];
+    b->exceptions += s->kind == CLP_EPB_EXCEPTION;
+    b->contentions += s->kind == CLP_EPB_LOCK && s->values[0] > 0;
+    struct clp_epb_labels more = {.span = clp_epb_spans_of(&b->spans, s->activity)};
+    if (s->label != CLP_EPB_NO_LABEL) {
+        more.key = kinds[s->kind].label;
+        more.text = b->texts[s->label - 1];
+    }
+    clp_profile_add(b->profile, stack, clp_epb_thread_labels(b, s->tid, &more), values);
     return true;
 }

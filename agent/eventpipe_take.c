@@ -32,36 +32,31 @@ static struct clp_bytes payload_of(const struct clp_nettrace_event *e)
 
 /* ---- code ---------------------------------------------------------------------------------- */
 
-static void take_method(struct clp_epb *b, const struct clp_nettrace_event *e, bool listed)
+enum told { TOLD_LOADED, TOLD_LISTED, TOLD_UNLOADED };
+
+static void take_method(struct clp_epb *b, const struct clp_nettrace_event *e, enum told told)
 {
     char type[TEXT_BYTES], name[TEXT_BYTES], signature[TEXT_BYTES];
     struct clp_bytes c = payload_of(e);
-    struct clp_body_load load = {.ticks = e->ticks, .listed = listed};
+    struct clp_body_told t = {
+        .ticks = e->ticks, .type = type, .name = name, .signature = signature};
     (void)clp_bytes_u64(&c); /* method */
     (void)clp_bytes_u64(&c); /* module */
-    load.start = clp_bytes_u64(&c);
-    load.size = clp_bytes_u32(&c);
+    t.start = clp_bytes_u64(&c);
+    t.size = clp_bytes_u32(&c);
     (void)clp_bytes_u32(&c); /* token */
-    load.flags = clp_bytes_u32(&c);
+    t.flags = clp_bytes_u32(&c);
     if (c.bad)
         return;
     take_text(&c, type, sizeof(type));
     take_text(&c, name, sizeof(name));
     take_text(&c, signature, sizeof(signature));
-    load.type = type;
-    load.name = name;
-    load.signature = signature;
-    clp_bodies_load(b->bodies, &load);
-}
-
-static void take_unload(struct clp_epb *b, const struct clp_nettrace_event *e)
-{
-    struct clp_bytes c = payload_of(e);
-    (void)clp_bytes_u64(&c);
-    (void)clp_bytes_u64(&c);
-    uint64_t start = clp_bytes_u64(&c);
-    if (!c.bad)
-        clp_bodies_unload(b->bodies, start, e->ticks);
+    if (told == TOLD_LOADED)
+        clp_bodies_load(b->bodies, &t);
+    else if (told == TOLD_LISTED)
+        clp_bodies_list(b->bodies, &t);
+    else
+        clp_bodies_unload(b->bodies, &t);
 }
 
 /* ---- samples ------------------------------------------------------------------------------- */
@@ -75,6 +70,7 @@ static void add(struct clp_epb *b, const struct clp_nettrace_event *e, enum clp_
         .values = {first, second},
         .stack = clp_epb_stack_of(b, e, kind),
         .label = label,
+        .activity = clp_epb_spans_note(&b->spans, e->activity),
         .kind = (uint8_t)kind,
         .settled = kind != CLP_EPB_WALL,
     };
@@ -92,7 +88,6 @@ static void take_exception(struct clp_epb *b, const struct clp_nettrace_event *e
     char type[TEXT_BYTES];
     struct clp_bytes c = payload_of(e);
     take_text(&c, type, sizeof(type));
-    b->exceptions++;
     add(b, e, CLP_EPB_EXCEPTION, clp_epb_text(b, type), 1, 0);
 }
 
@@ -137,7 +132,9 @@ static void begin_wait(struct clp_epb *b, const struct clp_nettrace_event *e)
     if (!t)
         return;
     t->lock_ticks = e->ticks;
+    t->lock_told = false;
     t->lock_stack = clp_epb_stack_of(b, e, CLP_EPB_LOCK);
+    t->lock_activity = clp_epb_spans_note(&b->spans, e->activity);
 }
 
 static void end_wait(struct clp_epb *b, const struct clp_nettrace_event *e)
@@ -151,12 +148,15 @@ static void end_wait(struct clp_epb *b, const struct clp_nettrace_event *e)
     memcpy(&ns, &bits, sizeof(ns));
     if (c.bad || !(ns >= 0 && ns < 1e18))
         return;
-    b->contentions++;
+    bool begun = t && t->lock_ticks, told = begun && t->lock_told;
+    if (told) /* the window before has its beginning */
+        ns = CLP_MIN(ns, (double)(e->ticks - CLP_MIN(t->lock_ticks, e->ticks)));
     struct clp_epb_sample s = {
-        .ticks = t && t->lock_ticks ? t->lock_ticks : e->ticks,
+        .ticks = begun ? t->lock_ticks : e->ticks,
         .tid = e->thread_id,
-        .values = {1, ns},
-        .stack = t && t->lock_ticks ? t->lock_stack : CLP_EPB_NO_STACK,
+        .values = {told ? 0 : 1, ns},
+        .stack = begun ? t->lock_stack : CLP_EPB_NO_STACK,
+        .activity = begun ? t->lock_activity : clp_epb_spans_note(&b->spans, e->activity),
         .kind = CLP_EPB_LOCK,
         .settled = true,
     };
@@ -206,50 +206,50 @@ static void end_suspension(struct clp_epb *b, const struct clp_nettrace_event *e
 
 /* ---- which --------------------------------------------------------------------------------- */
 
+static void take_code(struct clp_epb *b, const struct clp_nettrace_event *e)
+{
+    if (e->meta->event_id == CLP_CLR_METHOD_LOAD)
+        take_method(b, e, TOLD_LOADED);
+    else if (e->meta->event_id == CLP_CLR_METHOD_UNLOAD)
+        take_method(b, e, TOLD_UNLOADED);
+}
+
+static const struct {
+    enum clp_clr_id id;
+    enum clp_epb_want want;
+    void (*take)(struct clp_epb *b, const struct clp_nettrace_event *e);
+} takers[] = {
+    {CLP_CLR_EXCEPTION, CLP_EPB_EXCEPTIONS, take_exception},
+    {CLP_CLR_ALLOCATION_SAMPLED, CLP_EPB_ALLOCATIONS, take_allocation},
+    {CLP_CLR_ALLOCATION_TICK, CLP_EPB_ALLOCATIONS, take_tick},
+    {CLP_CLR_CONTENTION_START, CLP_EPB_LOCKS, begin_wait},
+    {CLP_CLR_CONTENTION_STOP, CLP_EPB_LOCKS, end_wait},
+    {CLP_CLR_GC_SUSPEND_BEGIN, CLP_EPB_COLLECTIONS, begin_suspension},
+    {CLP_CLR_GC_START, CLP_EPB_COLLECTIONS, begin_collection},
+    {CLP_CLR_GC_RESTART_END, CLP_EPB_COLLECTIONS, end_suspension},
+};
+
 static void take_runtime(struct clp_epb *b, const struct clp_nettrace_event *e)
 {
-    switch (e->meta->event_id) {
-    case CLP_CLR_METHOD_LOAD:
-        take_method(b, e, false);
-        break;
-    case CLP_CLR_METHOD_UNLOAD:
-        take_unload(b, e);
-        break;
-    case CLP_CLR_EXCEPTION:
-        take_exception(b, e);
-        break;
-    case CLP_CLR_ALLOCATION_SAMPLED:
-        take_allocation(b, e);
-        break;
-    case CLP_CLR_ALLOCATION_TICK:
-        take_tick(b, e);
-        break;
-    case CLP_CLR_CONTENTION_START:
-        begin_wait(b, e);
-        break;
-    case CLP_CLR_CONTENTION_STOP:
-        end_wait(b, e);
-        break;
-    case CLP_CLR_GC_SUSPEND_BEGIN:
-        begin_suspension(b, e);
-        break;
-    case CLP_CLR_GC_START:
-        begin_collection(b, e);
-        break;
-    case CLP_CLR_GC_RESTART_END:
-        end_suspension(b, e);
-        break;
-    default:
-        break;
-    }
+    take_code(b, e);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(takers) && e->ticks >= b->start_ticks; i++)
+        if ((uint32_t)takers[i].id == e->meta->event_id && (b->config.wants & takers[i].want))
+            takers[i].take(b, e);
+}
+
+static bool wants_sample(const struct clp_epb *b, const struct clp_nettrace_event *e)
+{
+    return e->ticks >= b->start_ticks && (b->config.wants & (CLP_EPB_CPU | CLP_EPB_WALLTIME));
 }
 
 void clp_epb_event(struct clp_epb *b, const struct clp_nettrace_event *e)
 {
-    if (e->meta->known == CLP_PROVIDER_SAMPLE)
+    if (e->meta->known == CLP_PROVIDER_SAMPLE && wants_sample(b, e))
         take_sample(b, e);
     else if (e->meta->known == CLP_PROVIDER_RUNTIME)
         take_runtime(b, e);
+    else if (e->meta->known == CLP_PROVIDER_DIAGNOSTIC_SOURCE)
+        clp_epb_spans_event(&b->spans, e);
     else if (e->meta->known == CLP_PROVIDER_RUNDOWN && e->meta->event_id == CLP_CLR_METHOD_UNLOAD)
-        take_method(b, e, true);
+        take_method(b, e, TOLD_LISTED);
 }

@@ -210,19 +210,21 @@ void clp_hook_sweep(const struct clp_dotnet *t, int64_t before_s)
     clp_as_user_end(&user);
 }
 
-/* The file under h->path is what the target will read. */
+/* The file under h->path is what the target will read: a copy that nobody else knows, so that an
+ * upgrade of clrpulse cannot take it away in between. */
 static int place(struct clp_hook *h, const struct clp_dotnet *t, const char *path, int fd)
 {
     struct clp_as_user user;
     int r = clp_as_user_begin(&user, t->uid, t->gid);
     if (r < 0)
         return r;
-    if (is_visible(t, path, fd)) {
+    r = make_copy(h, t, fd);
+    if (r == 0 && !leads_to_copy(h, t))
+        r = -EACCES;
+    /* No room for a copy. Ours may be replaced between now and the runtime's look at it. */
+    if (r < 0 && is_visible(t, path, fd)) {
         snprintf(h->path, sizeof(h->path), "%s", path);
-    } else {
-        r = make_copy(h, t, fd);
-        if (r == 0 && !leads_to_copy(h, t))
-            r = -EACCES;
+        r = 0;
     }
     clp_as_user_end(&user);
     return r;

@@ -56,9 +56,12 @@ struct clp_member {
     unsigned failures;            /* in a row */
     uint64_t retry_at_ns;         /* refused; UINT64_MAX: never again */
 
-    char service[CLP_SERVICE_BYTES];          /* as far as it is known */
-    struct clp_identity *identity;            /* with the target; NULL otherwise */
-    struct clp_target *target;                /* attaching and profiling */
+    char service[CLP_SERVICE_BYTES]; /* as far as it is known */
+    struct clp_identity *identity;   /* with the target; NULL otherwise */
+    struct clp_target *target;       /* attaching and profiling */
+    bool events; /* the library cannot be had: the engine eventpipe, for this reason */
+    char why_events[CLP_FAULT_BYTES];
+    bool library_refused;                     /* by the runtime, which is that reason */
     size_t fd_count;                          /* of its session, in the loop's last round */
     bool woken;                               /* one of them has something */
     uint64_t session_counters[CLP_CTR_COUNT]; /* of this session at its last window */

@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +25,9 @@ struct clp_target {
     struct clp_target_config config;
     struct clp_session *session;
     struct clp_build *build;
+    struct clp_epe *events; /* instead of both */
+    struct clp_dotnet process;
+    struct clp_fault ended_how;
 
     uint64_t start_ns;      /* of the window, CLOCK_MONOTONIC; 0 while attaching */
     uint64_t start_unix_ns; /* its stamp */
@@ -158,6 +162,76 @@ static int make_builder(struct clp_target *t)
     return clp_build_new(&c, &t->build);
 }
 
+/* ---- the engine eventpipe ------------------------------------------------------------------ */
+
+static int keep_process(struct clp_target *t, const struct clp_dotnet *found)
+{
+    t->process = *found;
+    t->process.root_fd = fcntl(found->root_fd, F_DUPFD_CLOEXEC, 3);
+    t->process.temp_fd = fcntl(found->temp_fd, F_DUPFD_CLOEXEC, 3);
+    return t->process.temp_fd < 0 ? -errno : 0;
+}
+
+static int start_events(struct clp_target *t, const struct clp_dotnet *found,
+                        struct clp_fault *fault)
+{
+    struct clp_epe_config c = {
+        .burst_ns = CLP_EPE_BURST_NS,
+        .period_ns = CLP_EPE_PERIOD_NS,
+        .spans = t->config.no_hook ? CLP_SPANS_OFF : t->config.spans,
+        .types = t->config.types,
+        .journal = t->config.journal,
+        .symbols = t->config.symbols,
+    };
+    int r = keep_process(t, found);
+    if (r < 0)
+        return clp_fault_set(fault, r, "cannot keep process %d open: %s", found->pid, strerror(-r));
+    t->types = t->config.types;
+    return clp_epe_new(&t->process, &c, &t->events, fault);
+}
+
+static void give_events(struct clp_target *t, bool last)
+{
+    struct clp_epe_window e;
+    if (clp_epe_window(t->events, &e) < 0) {
+        clp_log_error("process %d: a window was lost: out of memory", t->process.pid);
+        return;
+    }
+    struct clp_window w = {.profile = e.profile,
+                           .start_unix_ns = t->start_unix_ns,
+                           .duration_ns = e.duration_ns,
+                           .start_ns = e.start_ns,
+                           .samples = e.samples,
+                           .types = t->types,
+                           .last = last};
+    clp_profile_set_window(w.profile, w.start_unix_ns, w.duration_ns);
+    begin_next(t, e.start_ns + e.duration_ns, e.duration_ns);
+    t->config.window(t->config.context, t, &w);
+    clp_profile_free(w.profile);
+}
+
+static enum clp_session_state step_events(struct clp_target *t, uint64_t now_ns)
+{
+    enum clp_epe_state s = clp_epe_step(t->events);
+    t->due_ns = now_ns + clp_epe_patience_ns(t->events);
+    if (s == CLP_EPE_STARTING)
+        return CLP_SESSION_ATTACHING;
+    if (s == CLP_EPE_FAILED)
+        return CLP_SESSION_FAILED;
+    if (t->start_ns == 0)
+        begin_first(t, clp_epe_start_ns(t->events));
+    if (s == CLP_EPE_CUT)
+        give_events(t, false);
+    if (s != CLP_EPE_DONE)
+        return CLP_SESSION_LIVE;
+    if (!t->ended) {
+        t->ended = true;
+        (void)clp_fault_set(&t->ended_how, -ESRCH, "it has ended");
+        give_events(t, true);
+    }
+    return CLP_SESSION_ENDED;
+}
+
 static struct clp_target *new_target(const struct clp_target_config *config,
                                      struct clp_session_config *ret)
 {
@@ -165,6 +239,7 @@ static struct clp_target *new_target(const struct clp_target_config *config,
     if (!t)
         return NULL;
     t->config = *config;
+    t->process.root_fd = t->process.temp_fd = -1;
     t->drain_ns = CLP_SESSION_DRAIN_NS;
     *ret = (struct clp_session_config){.library = config->library,
                                        .settings = config->settings,
@@ -181,8 +256,9 @@ int clp_target_start(const struct clp_dotnet *found, const struct clp_target_con
     struct clp_target *t = new_target(config, &c);
     if (!t)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
-    int r = clp_session_start(found, &c, &t->session, fault);
-    if (r == 0) {
+    int r = config->events ? start_events(t, found, fault)
+                           : clp_session_start(found, &c, &t->session, fault);
+    if (r == 0 && !config->events) {
         r = make_builder(t);
         if (r < 0)
             clp_fault_set(fault, r, "out of memory");
@@ -218,18 +294,39 @@ struct clp_target *clp_target_free(struct clp_target *t)
     clp_profile_free(t->held.profile);
     clp_build_free(t->build); /* uses the session's root */
     clp_session_free(t->session);
+    clp_epe_free(t->events); /* uses the process's directory */
+    clp_cleanup_fd(&t->process.root_fd);
+    clp_cleanup_fd(&t->process.temp_fd);
     free(t);
     return NULL;
 }
 
 const struct clp_dotnet *clp_target_process(const struct clp_target *t)
 {
-    return clp_session_process(t->session);
+    return t->session ? clp_session_process(t->session) : &t->process;
 }
 
 struct clp_session *clp_target_session(struct clp_target *t)
 {
     return t->session;
+}
+
+const struct clp_fault *clp_target_fault(const struct clp_target *t)
+{
+    if (t->session)
+        return clp_session_fault(t->session);
+    return t->ended ? &t->ended_how : clp_epe_fault(t->events);
+}
+
+nfds_t clp_target_fds(const struct clp_target *t, struct pollfd *fds)
+{
+    return t->session ? clp_session_fds(t->session, fds) : clp_epe_fds(t->events, fds);
+}
+
+void clp_target_bye(struct clp_target *t, bool detach)
+{
+    if (t->session)
+        clp_session_bye(t->session, detach);
 }
 
 /* ---- windows ------------------------------------------------------------------------------- */
@@ -273,6 +370,8 @@ static void plan_next_step(struct clp_target *t, uint64_t now_ns)
 
 enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
 {
+    if (t->events)
+        return step_events(t, now_ns);
     enum clp_session_state before = clp_session_state(t->session);
     if (before == CLP_SESSION_LIVE && t->start_ns == 0)
         begin_first(t, now_ns);
@@ -293,8 +392,11 @@ enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
     return state;
 }
 
+/* What the last second of events would tell is not worth waiting for their end. */
 void clp_target_end(struct clp_target *t, uint64_t now_ns, bool detach)
 {
+    if (t->events)
+        return;
     bool live = clp_session_state(t->session) == CLP_SESSION_LIVE;
     clp_session_bye(t->session, detach);
     if (live && clp_target_samples(t) > 0)
@@ -306,6 +408,10 @@ void clp_target_cut(struct clp_target *t, uint64_t now_ns)
 {
     if (t->start_ns == 0 || t->mark_until_ns || t->ended)
         return;
+    if (t->events) {
+        clp_epe_cut(t->events);
+        return;
+    }
     t->flush_id++;
     t->mark_until_ns = now_ns + CLP_TARGET_MARK_NS;
     t->mark_poll_ns = FIRST_MARK_POLL_NS;
@@ -317,7 +423,7 @@ void clp_target_cut(struct clp_target *t, uint64_t now_ns)
 
 bool clp_target_is_cutting(const struct clp_target *t)
 {
-    return t->mark_until_ns != 0;
+    return t->events ? clp_epe_is_cutting(t->events) : t->mark_until_ns != 0;
 }
 
 uint64_t clp_target_due_ns(const struct clp_target *t)
@@ -332,6 +438,8 @@ uint64_t clp_target_window_start_ns(const struct clp_target *t)
 
 void clp_target_set(struct clp_target *t, const struct clp_settings *settings, uint32_t types)
 {
+    if (t->events)
+        return; /* its sessions are open for what was wanted at its start */
     int r = clp_session_set(t->session, settings);
     if (r < 0)
         clp_log_debug("process %d: cannot be told its settings: %s", pid_of(t), strerror(-r));
@@ -349,5 +457,7 @@ void clp_target_set_share(struct clp_target *t, unsigned share)
 
 uint64_t clp_target_samples(const struct clp_target *t)
 {
+    if (t->events)
+        return clp_epe_samples(t->events);
     return t->build ? clp_build_samples(t->build) : 0;
 }

@@ -1,10 +1,12 @@
 /* A target under profile: its session, its windows, its profiles.
  *
  * A window ends when the library's MARK passes by in the ring, or when the library does not answer,
- * or with the target; each end gives one profile to the owner. One thread. */
+ * or with the target; each end gives one profile to the owner. A target with the engine eventpipe
+ * has no library and no session; its windows come from eventpipe_engine.h. One thread. */
 #ifndef CLP_AGENT_TARGET_H
 #define CLP_AGENT_TARGET_H
 
+#include "agent/eventpipe_engine.h"
 #include "agent/profile_build.h"
 #include "agent/session.h"
 #include "agent/walltime.h"
@@ -13,6 +15,7 @@
 
 #include <stdbool.h>
 
+#define CLP_TARGET_FDS CLP_MAX(CLP_SESSION_FDS, CLP_EPE_FDS)
 #define CLP_TARGET_MARK_NS (2 * CLP_NSEC_PER_SEC) /* the library's time to answer FLUSH */
 
 struct clp_target;
@@ -39,6 +42,8 @@ struct clp_target_config {
     enum clp_span_mode spans;
     uint32_t types; /* bit (1 << enum clp_profile_type) */
     bool leave_out_idle;
+    bool events;                 /* the engine eventpipe: nothing is loaded */
+    struct clp_journal *journal; /* of its sessions, the owner's; may be NULL */
     /* A window with requests that have not ended is given when they have, or when the next window
      * ends: what they are called is known then. Else each window is given as soon as it has ended.
      */
@@ -60,7 +65,14 @@ int clp_target_announce(const struct clp_target_config *config, struct clp_targe
 struct clp_target *clp_target_free(struct clp_target *t);
 
 const struct clp_dotnet *clp_target_process(const struct clp_target *t); /* the session's fds */
+/* NULL with the engine eventpipe. */
 struct clp_session *clp_target_session(struct clp_target *t);
+/* Why the state is FAILED, or how it ended. */
+const struct clp_fault *clp_target_fault(const struct clp_target *t);
+/* Descriptors to poll, at most CLP_TARGET_FDS; how many. */
+nfds_t clp_target_fds(const struct clp_target *t, struct pollfd *fds);
+/* Says goodbye without another window; only clp_target_free may follow. */
+void clp_target_bye(struct clp_target *t, bool detach);
 
 /* Hand-shake, socket, ring, window. Call at events of the session's descriptors and at
  * clp_target_due_ns. A target that has ended or failed gives its last window in this call. */

@@ -183,6 +183,18 @@ static int set_switch(bool *to, const struct clp_config_key *k, const char *valu
     return 0;
 }
 
+static int set_engine(enum clp_config_engine *to, const char *value, struct clp_config_error *e)
+{
+    static const char *const names[] = {"auto", "library", "eventpipe"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(names); i++) {
+        if (strcmp(value, names[i]) != 0)
+            continue;
+        *to = (enum clp_config_engine)i;
+        return 0;
+    }
+    return refuse(e, "'%.40s' is no engine; they are auto, library and eventpipe", value);
+}
+
 static int set_spans(enum clp_config_spans *to, const char *value, struct clp_config_error *e)
 {
     static const char *const names[] = {"full", "root", "off"};
@@ -233,6 +245,8 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
         return set_switch(to, k, value, e);
     case CLP_CONFIG_SPANS:
         return set_spans(to, value, e);
+    case CLP_CONFIG_ENGINE:
+        return set_engine(to, value, e);
     case CLP_CONFIG_LEVEL:
         return set_level(to, value, e);
     case CLP_CONFIG_FORMAT:

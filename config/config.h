@@ -18,6 +18,11 @@
 
 /* In the order of enum clp_span_mode (agent/span_labels.h). */
 enum clp_config_spans { CLP_CONFIG_SPANS_FULL, CLP_CONFIG_SPANS_ROOT, CLP_CONFIG_SPANS_OFF };
+enum clp_config_engine {
+    CLP_CONFIG_ENGINE_AUTO,
+    CLP_CONFIG_ENGINE_LIBRARY,
+    CLP_CONFIG_ENGINE_EVENTPIPE
+};
 enum clp_config_log_format { CLP_CONFIG_LOG_TEXT, CLP_CONFIG_LOG_JSON };
 
 #define CLP_CONFIG_UPLOAD_C_TEXT char *
@@ -45,6 +50,7 @@ struct clp_config_upload {
 #define CLP_CONFIG_C_TYPES uint32_t
 #define CLP_CONFIG_C_SWITCH bool
 #define CLP_CONFIG_C_SPANS enum clp_config_spans
+#define CLP_CONFIG_C_ENGINE enum clp_config_engine
 #define CLP_CONFIG_C_LEVEL enum clp_log_level
 #define CLP_CONFIG_C_FORMAT enum clp_config_log_format
 
@@ -97,6 +103,7 @@ enum clp_config_kind {
     CLP_CONFIG_TYPES,
     CLP_CONFIG_SWITCH,
     CLP_CONFIG_SPANS,
+    CLP_CONFIG_ENGINE,
     CLP_CONFIG_LEVEL,
     CLP_CONFIG_FORMAT,
 };

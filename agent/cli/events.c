@@ -50,6 +50,37 @@ static int refused(const struct clp_live_events *l, struct clp_fault *f)
                          l->process.pid, l->stream.hresult);
 }
 
+static void let_grow_up(const struct clp_live_events *l)
+{
+    struct pollfd stop = {.fd = l->stop_fd, .events = POLLIN};
+    uint64_t age_ns = clp_dotnet_age_ns(l->process.start_ticks);
+    if (l->process.info.major == 8 && age_ns < CLP_DOTNET_GROWN_UP_NS)
+        (void)poll(&stop, 1, (int)((CLP_DOTNET_GROWN_UP_NS - age_ns) / CLP_NSEC_PER_MSEC));
+}
+
+/* As long as it takes, up to CLP_STREAM_OPEN_NS; people hear that it takes long, and may end it. */
+static int open_patiently(struct clp_live_events *l, const struct clp_ipc_collect *c)
+{
+    uint64_t start_ns = clp_clock_monotonic_ns(), slow_ns = start_ns + CLP_STREAM_SLOW_NS;
+    int r = clp_stream_open(&l->stream, c, start_ns);
+    while (r == 0 || r == -EAGAIN) {
+        uint64_t now_ns = clp_clock_monotonic_ns();
+        r = clp_stream_opened(&l->stream, now_ns);
+        if (r != -EAGAIN)
+            return r;
+        if (now_ns > slow_ns) {
+            slow_ns = UINT64_MAX;
+            fprintf(stderr, "clrpulse: process %d is slow to answer; waiting up to %u s\n",
+                    l->process.pid, (unsigned)(CLP_STREAM_OPEN_NS / CLP_NSEC_PER_SEC));
+        }
+        struct pollfd fds[1 + CLP_STREAM_FDS] = {{.fd = l->stop_fd, .events = POLLIN}};
+        (void)poll(fds, 1 + clp_stream_fds(&l->stream, fds + 1), WAIT_MS);
+        if (fds[0].revents)
+            return -EINTR;
+    }
+    return r;
+}
+
 static int open_stream(struct clp_live_events *l, const struct clp_spec *spec,
                        uint64_t rundown_keywords, struct clp_fault *f)
 {
@@ -62,11 +93,17 @@ static int open_stream(struct clp_live_events *l, const struct clp_spec *spec,
         .provider_count = spec->count,
     };
     clp_stream_init(&l->stream, &port);
-    int r = clp_stream_open_now(&l->stream, &collect);
+    let_grow_up(l);
+    int r = open_patiently(l, &collect);
     if (r == -EREMOTEIO)
         return refused(l, f);
     if (r == -EINVAL || r == -EMSGSIZE)
         return clp_fault_set(f, r, "the list of providers is too long, or is no UTF-8");
+    if (r == -ETIMEDOUT)
+        return clp_fault_set(f, r,
+                             "process %d has not opened a session within %u s: it is stopped or "
+                             "has no processor, or another tool holds its diagnostics port",
+                             l->process.pid, (unsigned)(CLP_STREAM_OPEN_NS / CLP_NSEC_PER_SEC));
     if (r < 0)
         return clp_fault_set(f, r, "cannot open a session with process %d: %s", l->process.pid,
                              strerror(-r));

@@ -51,7 +51,7 @@ static int finish(struct replay *r, struct clp_profile **ret)
     struct clp_epb_window w = {
         .start_unix_ns = clp_nettrace_unix_ns(r->reader, r->first_ticks),
         .duration_ns = r->last_ticks - r->first_ticks,
-        .end_ticks = r->last_ticks,
+        .end_ticks = r->last_ticks + 1,
         .lost = clp_nettrace_counts(r->reader)->lost,
         .partial = !clp_nettrace_is_complete(r->reader),
     };

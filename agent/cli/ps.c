@@ -2,6 +2,7 @@
 #include "agent/cli/cli.h"
 
 #include "agent/check.h"
+#include "agent/engine.h"
 #include "agent/identity.h"
 #include "agent/status.h"
 #include "base/cleanup.h"
@@ -70,7 +71,9 @@ static const char *how(const struct clp_dotnet *d, char *why, size_t why_cap)
     case CLP_DOTNET_READY:
         if (clp_dotnet_unsupported(d, why, why_cap))
             return "unsupported";
-        return clp_check_waits(d, why, why_cap) ? "waiting" : "library";
+        if (clp_check_waits(d, why, why_cap))
+            return "waiting";
+        return clp_engine_needs_events(d, why, why_cap) ? "eventpipe" : "library";
     case CLP_DOTNET_DENIED:
         return "denied";
     case CLP_DOTNET_SILENT:

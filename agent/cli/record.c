@@ -4,6 +4,7 @@
 #include "agent/check.h"
 #include "agent/cli/record_eventpipe.h"
 #include "agent/cli/recording.h"
+#include "agent/engine.h"
 #include "agent/library.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -31,7 +32,9 @@ static int record_library(struct clp_recording *r, const struct clp_dotnet *d, s
 static int record_events(struct clp_recording *r, const struct clp_dotnet *d, struct clp_fault *f)
 {
     CLP_CLEANUP(clp_profile_freep) struct clp_profile *profile = NULL;
-    int error = clp_record_eventpipe(d, r->stop_fd, r->whole_ns, &profile, f);
+    int error = clp_record_eventpipe(d, r->stop_fd, r->types_given ? r->types : 0,
+                                     r->no_startup_hook ? CLP_SPANS_OFF : CLP_SPANS_FULL,
+                                     r->whole_ns, &profile, f);
     if (error == 0)
         clp_recording_write(r, d, profile);
     if (r->write_fault.error)
@@ -40,7 +43,22 @@ static int record_events(struct clp_recording *r, const struct clp_dotnet *d, st
 }
 
 /* The library where it may be loaded; else what the runtime tells by itself, which costs it more.
- */
+ * What can be seen beforehand is not tried. */
+static int record_either(struct clp_recording *r, const struct clp_dotnet *d, struct clp_fault *f)
+{
+    char why[CLP_FAULT_BYTES];
+    if (!clp_engine_needs_events(d, why, sizeof(why))) {
+        int error = record_library(r, d, f);
+        bool refused = error == CLP_FAULT_REFUSED || error == CLP_FAULT_FULL;
+        if (!refused || r->have_profile)
+            return error;
+        snprintf(why, sizeof(why), "%s", f->text);
+        *f = (struct clp_fault){0};
+    }
+    fprintf(stderr, "clrpulse: %s; taking the engine eventpipe, which loads nothing\n", why);
+    return record_events(r, d, f);
+}
+
 static int record(struct clp_recording *r, const char *engine, struct clp_fault *f)
 {
     struct clp_dotnet d;
@@ -50,18 +68,12 @@ static int record(struct clp_recording *r, const char *engine, struct clp_fault 
     char waits[CLP_FAULT_BYTES];
     if (clp_check_waits(&d, waits, sizeof(waits)))
         fprintf(stderr, "clrpulse: %s\n", waits);
-    if (engine && strcmp(engine, "eventpipe") == 0) {
+    if (!engine)
+        error = record_either(r, &d, f);
+    else if (strcmp(engine, "eventpipe") == 0)
         error = record_events(r, &d, f);
-    } else {
+    else
         error = record_library(r, &d, f);
-        bool refused = error == CLP_FAULT_REFUSED || error == CLP_FAULT_FULL;
-        if (refused && !engine && !r->have_profile) {
-            fprintf(stderr, "clrpulse: %s; taking the engine eventpipe, which loads nothing\n",
-                    f->text);
-            *f = (struct clp_fault){0};
-            error = record_events(r, &d, f);
-        }
-    }
     clp_dotnet_done(&d);
     return error;
 }
@@ -84,6 +96,7 @@ int clp_command_record(const struct clp_cli *cli)
         .output = cli->output,
         .whole_ns = cli->duration_ns ? cli->duration_ns : DURATION_NS,
         .types = cli->types ? cli->types : CLP_RECORDING_TYPES,
+        .types_given = cli->types != 0,
         .split = cli->split,
         .no_startup_hook = cli->no_startup_hook,
         .pid = cli->pid,

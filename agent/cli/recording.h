@@ -17,6 +17,7 @@ struct clp_recording {
     bool to_stdout;
     uint64_t whole_ns; /* UINT64_MAX: until the target ends */
     uint32_t types;    /* bit (1 << enum clp_profile_type) */
+    bool types_given;  /* by the user; else they are CLP_RECORDING_TYPES */
     bool leave_out_idle;
     bool split;
     bool no_startup_hook;

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <sys/stat.h>
 
 #define PROC_TEXT_MAX_BYTES (64u << 10)
@@ -198,6 +199,17 @@ void clp_dotnet_done(struct clp_dotnet *d)
     clp_cleanup_fd(&d->temp_fd);
     clp_cleanup_fd(&d->root_fd);
     d->temp_fd = d->root_fd = -1;
+}
+
+uint64_t clp_dotnet_age_ns(uint64_t start_ticks)
+{
+    struct timespec now;
+    long ticks = sysconf(_SC_CLK_TCK);
+    if (ticks <= 0 || clock_gettime(CLOCK_BOOTTIME, &now) < 0)
+        return UINT64_MAX;
+    uint64_t now_ns = (uint64_t)now.tv_sec * CLP_NSEC_PER_SEC + (uint64_t)now.tv_nsec;
+    uint64_t born_ns = start_ticks * (CLP_NSEC_PER_SEC / (uint64_t)ticks);
+    return now_ns > born_ns ? now_ns - born_ns : 0;
 }
 
 bool clp_dotnet_alive(const struct clp_discover_roots *roots, const struct clp_dotnet *d)

@@ -81,6 +81,12 @@ void clp_dotnet_ask(struct clp_dotnet *d, size_t count, uint64_t deadline_ns);
  * nothing. 0 or what the call said. Blocks no longer than `deadline_ns` from now. */
 int clp_dotnet_resume(const struct clp_dotnet *d, uint64_t deadline_ns) CLP_MUST_USE;
 
+/* How long ago a process with that start time began; UINT64_MAX when that cannot be told. */
+uint64_t clp_dotnet_age_ns(uint64_t start_ticks);
+/* A .NET 8 program in its first moments can lock itself up for good when a session enables its
+ * managed event sources: they and the program's classes are being set up at the same time. */
+#define CLP_DOTNET_GROWN_UP_NS (3 * CLP_NSEC_PER_SEC)
+
 /* Whether the process is still there and still the same one. */
 bool clp_dotnet_alive(const struct clp_discover_roots *roots, const struct clp_dotnet *d);
 

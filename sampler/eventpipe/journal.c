@@ -162,7 +162,7 @@ static bool stop_line(const struct line *l, int *stopped)
         clp_dotnet_ask(&d, 1, ASK_NS);
     if (same && d.state == CLP_DOTNET_READY) {
         struct clp_stream_port port = clp_stream_port_of(&d);
-        over = clp_stream_stop_left(&port, l->id) == 0;
+        over = clp_stream_stop_left(&port, l->id, CLP_STREAM_STOP_NS) == 0;
         *stopped += over;
     } else if (same) {
         over = d.state == CLP_DOTNET_STALE;

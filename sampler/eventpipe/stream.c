@@ -72,19 +72,6 @@ int clp_stream_opened(struct clp_stream *s, uint64_t now_ns)
     return 0;
 }
 
-int clp_stream_open_now(struct clp_stream *s, const struct clp_ipc_collect *c)
-{
-    int r = clp_stream_open(s, c, clp_clock_monotonic_ns());
-    while (r == 0 || r == -EAGAIN) {
-        r = clp_stream_opened(s, clp_clock_monotonic_ns());
-        if (r != -EAGAIN)
-            return r;
-        struct pollfd p[CLP_STREAM_FDS];
-        (void)poll(p, clp_stream_fds(s, p), 100);
-    }
-    return r;
-}
-
 /* ---- reading and stopping ------------------------------------------------------------------ */
 
 int64_t clp_stream_read(struct clp_stream *s, void *buf, size_t cap)
@@ -138,14 +125,14 @@ nfds_t clp_stream_fds(const struct clp_stream *s, struct pollfd *fds)
     return n;
 }
 
-int clp_stream_stop_left(const struct clp_stream_port *port, uint64_t id)
+int clp_stream_stop_left(const struct clp_stream_port *port, uint64_t id, uint64_t patience_ns)
 {
     struct clp_ipc_request request;
     struct clp_ipc_call call;
     struct clp_ipc_reply reply;
     clp_ipc_encode_stop(&request, id);
     int r = clp_ipc_call_start(&call, port->dir_fd, port->name, &request,
-                               clp_clock_monotonic_ns() + CLP_STREAM_STOP_NS);
+                               clp_clock_monotonic_ns() + patience_ns);
     if (r < 0)
         return r;
     r = clp_ipc_call_run(&call, &reply);

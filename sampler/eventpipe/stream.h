@@ -17,8 +17,11 @@
 
 #include <poll.h>
 
-/* First use of a provider may take the runtime most of a second. */
-#define CLP_STREAM_OPEN_NS (10 * CLP_NSEC_PER_SEC)
+/* First use of a provider may take the runtime most of a second, and a target without a processor
+ * much longer. Patience is better than a second try: a request that has been sent is carried out
+ * however late, and the session of one that was given up would be nobody's. */
+#define CLP_STREAM_OPEN_NS (60 * CLP_NSEC_PER_SEC)
+#define CLP_STREAM_SLOW_NS (5 * CLP_NSEC_PER_SEC) /* after this long people want a word */
 #define CLP_STREAM_STOP_NS (10 * CLP_NSEC_PER_SEC)
 #define CLP_STREAM_FDS 2u
 
@@ -68,9 +71,9 @@ nfds_t clp_stream_fds(const struct clp_stream *s, struct pollfd *fds);
 /* Closes at once. */
 void clp_stream_close(struct clp_stream *s);
 
-/* Opens and waits for it. */
-int clp_stream_open_now(struct clp_stream *s, const struct clp_ipc_collect *c) CLP_MUST_USE;
-/* Stops a session that somebody left behind; nobody reads it any more. 0 or -errno. */
-int clp_stream_stop_left(const struct clp_stream_port *port, uint64_t id) CLP_MUST_USE;
+/* Stops a session that somebody left behind; nobody reads it any more. Blocks for
+ * `patience_ns` at most. 0 or -errno. */
+int clp_stream_stop_left(const struct clp_stream_port *port, uint64_t id,
+                         uint64_t patience_ns) CLP_MUST_USE;
 
 #endif

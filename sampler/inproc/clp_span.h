@@ -1,7 +1,7 @@
 /* The span of a thread: what a request's trace calls the work that the thread does now.
  *
  * This header stands alone: programs that have no System.Diagnostics.Activity may include it and
- * call libclrpulse.so, found with dlsym(RTLD_DEFAULT, ...) or by its path in /proc/self/maps; the
+ * call libclrpulse.so as it lies in their process (docs/examples/span.c shows how it is found); the
  * managed assembly Clrpulse.Spans does the same. Samples of a thread carry the span that is set
  * while they are taken.
  *

@@ -148,7 +148,8 @@ struct clp_nettrace *clp_nettrace_free(struct clp_nettrace *r);
  * -EPROTO when this is no stream of a known version or its frame is broken, -ENOMEM: the reader
  * takes nothing more then. Bytes behind the end of the stream are ignored. */
 int clp_nettrace_feed(struct clp_nettrace *r, const void *data, size_t len) CLP_MUST_USE;
-/* The stream is over: gives out all that is held. Call it also after a failure. */
+/* The stream is over, or its writer is known to pause: gives out all that is held. Call it also
+ * after a failure. */
 void clp_nettrace_finish(struct clp_nettrace *r);
 /* Whether the writer closed the stream; without that it was cut or its writer killed. */
 bool clp_nettrace_is_complete(const struct clp_nettrace *r);
@@ -159,6 +160,9 @@ const struct clp_nettrace_info *clp_nettrace_info(const struct clp_nettrace *r);
 const struct clp_nettrace_counts *clp_nettrace_counts(const struct clp_nettrace *r);
 /* Unix time of a moment of the stream in ns, as precise as the stream's own (milliseconds). */
 uint64_t clp_nettrace_unix_ns(const struct clp_nettrace *r, uint64_t ticks);
+/* Moment of the last event given out: all older ones of the stream have been. 0 before the first.
+ */
+uint64_t clp_nettrace_given_ticks(const struct clp_nettrace *r);
 /* Events that a capture thread lost so far. */
 uint64_t clp_nettrace_thread_lost(const struct clp_nettrace *r, uint64_t capture_thread);
 /* The name that a V6 stream gives a thread, "" for others. */

@@ -415,6 +415,11 @@ uint64_t clp_nettrace_unix_ns(const struct clp_nettrace *r, uint64_t ticks)
     return (uint64_t)((__int128)r->info.sync_unix_ms * (int64_t)CLP_NSEC_PER_MSEC + ns);
 }
 
+uint64_t clp_nettrace_given_ticks(const struct clp_nettrace *r)
+{
+    return r->given_ticks;
+}
+
 size_t clp_nettrace_bytes(const struct clp_nettrace *r)
 {
     return sizeof(*r) + r->block_bytes + r->held_cap * sizeof(*r->held) +

@@ -18,6 +18,7 @@ import uuid
 
 import harness
 from harness import Case, wait_for
+from test_web import WebCase
 
 PAIRS = int(os.environ.get("CLP_BENCH_PAIRS", "20"))
 TRACE_VERSIONS = ("10.0.745401", "9.0.661903")
@@ -42,6 +43,35 @@ def dotnet_trace():
                         "--tool-path", folder], stdin=subprocess.DEVNULL,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
     return program if os.path.exists(program) else None
+
+
+class BenchSpans(WebCase):
+    """What following spans costs a web server that OpenTelemetry traces: two of them, recorded alike,
+    one with the start-up hook; wrk goes to the one and the other in turn."""
+
+    SECONDS = int(os.environ.get("CLP_BENCH_WRK_SECONDS", "3"))
+
+    def test_spans(self):
+        servers = {"with": self.web(), "without": self.web()}
+        recorders = [self.record(servers["with"], 3600),
+                     self.record(servers["without"], 3600, "--no-startup-hook")]
+        self.hook_runs(servers["with"], recorders[0])
+        self.wait_for_library(servers["without"], recorders[1])
+        for server in servers.values():  # compiled, and compiled again
+            self.load(server, "/plain", 16, 4).result()
+        ratios = []
+        for pair in range(PAIRS):
+            rate = {}
+            for name in sorted(servers, reverse=pair % 2 == 0):
+                rate[name] = self.load(servers[name], "/plain", 16, self.SECONDS).result()
+            ratios.append(rate["with"] / rate["without"])
+        for recorder in recorders:
+            recorder.interrupt()
+            recorder.profile()
+        median, low, high = interval(ratios)
+        print(f"requests per second with spans / without, {PAIRS} pairs: {median:.4f} ({low:.4f}-{high:.4f}); "
+              f"last {rate['with']:.0f} and {rate['without']:.0f} per second")
+        self.assertGreaterEqual(median, 0.98)
 
 
 class Figures:
@@ -125,6 +155,32 @@ class BenchOverhead(Case):
                     process.kill()
                 process.wait()
                 output.close()
+        return figures
+
+
+class BenchEventpipe(BenchOverhead):
+    """The engine that loads nothing: the runtime's sampler in bursts. Its cost is bounded by its part of
+    the time, a quarter: dotnet-trace has the same sampler on all the time."""
+
+    MOST = 1.12  # a quarter of what the sampler costs at its dearest, 1.33, and room for noise
+
+    def test_eventpipe(self):
+        self.work = self.target("chunks", "--rounds", 30, "--chunks", 1000, "--threads", 4,
+                                "--sleepers", 30)
+        for _ in range(3):
+            self.plain()
+        pairs = [(self.plain(), self.evented()) for _ in range(PAIRS)]
+        median, low, _ = self.report("eventpipe", pairs)["cpu"]
+        self.assertLessEqual(low, self.MOST, f"CPU, median {median}")
+
+    def evented(self):
+        recorder = self.record(self.work, 60, "--engine", "eventpipe")
+        time.sleep(2)  # sessions and the first list
+        figures = self.plain()
+        self.assertTrue(recorder.running(), recorder.message())
+        recorder.process.send_signal(signal.SIGINT)
+        recorder.wait(60)
+        recorder.close()
         return figures
 
 

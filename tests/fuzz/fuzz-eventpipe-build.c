@@ -38,7 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         clp_epb_clock(b, data[1], data[2], data[3], data[1]);
         (void)!clp_nettrace_feed(r, data + 1, size - 1);
         clp_nettrace_finish(r);
-        clp_epb_settle(b, data[3]);
+        clp_epb_settle(b, data[3], data[1]);
+        clp_epb_lost_code(b);
         finish(b, r);
         finish(b, r);
         clp_nettrace_free(r);

@@ -235,7 +235,7 @@ class TestNames(NetworkCase):
         if SANITIZED:
             self.skipTest("a resolver that is preloaded")
         intake = PlainIntake(self)
-        words = self.words(0, 12, 250, 8, "http", "url=http://intake.stuck/", "connect_timeout_ms=300", "+", "http",
+        words = self.words(0, 12, 250, 3, "http", "url=http://intake.stuck/", "connect_timeout_ms=300", "+", "http",
                            intake.url())
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                    env=preload("slow-names.so"))

@@ -10,9 +10,11 @@ import subprocess
 import tempfile
 import threading
 import time
+import uuid
 
 import harness
 from harness import Case, cpu_ns, wait_for, with_retry
+from test_agent import Agent
 from test_code import TestCollectible
 
 EXCEPTIONS = "Microsoft-Windows-DotNETRuntime:0x8000:2"
@@ -48,6 +50,28 @@ class EventCase(Case):
     def noted_sessions(self):
         folder = self.path("clrpulse")
         return os.listdir(folder) if os.path.isdir(folder) else []
+
+    def open_sessions(self):
+        """How many sessions the running command has noted."""
+        lines = 0
+        for name in self.noted_sessions():
+            try:
+                with open(os.path.join(self.path("clrpulse"), name)) as file:
+                    lines += sum(1 for _ in file)
+            except FileNotFoundError:
+                pass  # its command has just ended
+        return lines
+
+    def long_sessions(self):
+        """Methods; events and exceptions; spans, whose session comes when the program is some seconds old."""
+        return 3 if harness.framework() == "net10.0" else 4
+
+    def record_events(self, target, *options):
+        """A recording with the engine that has begun."""
+        recorder = self.record(target, 300, "--engine", "eventpipe", *options, env=self.environment)
+        long_ones = 1 if options else self.long_sessions()
+        wait_for(lambda: self.open_sessions() > long_ones, 60, "the sampler's first burst")
+        return recorder
 
 
 class ProcessClock:
@@ -125,6 +149,228 @@ class TestEngine(EventCase):
         target.end()
 
 
+class TestTruth(EventCase):
+    """Events against what the program counts itself."""
+
+    def test_counts(self):
+        target = self.target("eventtruth")
+        recorder = self.record_events(target)
+        target.begin()
+        truth = target.end(120)
+        recorder.interrupt()
+        profile = recorder.profile()
+        self.assertFalse([c for c in profile.comments if c.startswith("events_lost")], profile.comments)
+        self.check_exceptions(profile, truth)
+        self.check_spans(profile, truth)
+        self.check_locks(profile, truth)
+        self.assertEqual(round(profile.total("gc_collections")), truth["collections"])
+        self.assertGreater(profile.total("gc_pause"), 0)
+        self.check_allocations(profile, truth)
+
+    def check_exceptions(self, profile, truth):
+        kinds = {}
+        for sample in profile.samples:
+            if sample.value("exceptions") > 0 and "span_id" not in sample.labels:
+                kind = sample.labels["exception_type"]
+                kinds[kind] = kinds.get(kind, 0) + sample.value("exceptions")
+                self.assertIn("ClpTarget.EventTruthMode.Throw", sample.stack)
+        self.assertEqual(kinds, {
+            "ClpTarget.TruthException": truth["thrown_truth"],
+            "System.InvalidOperationException": truth["thrown"] - truth["thrown_truth"]})
+
+    def check_spans(self, profile, truth):
+        """Exceptions know their span across awaits; nothing else has one."""
+        found = {}
+        for sample in profile.samples:
+            if "span_id" in sample.labels:
+                self.assertEqual(sample.labels.get("exception_type", "ClpTarget.SpanException"),
+                                 "ClpTarget.SpanException")
+                key = tuple(sample.labels[k] for k in ("trace_id", "span_id", "local_root_span_id"))
+                found[key] = found.get(key, 0) + round(sample.value("exceptions"))
+        wanted = {(s["trace"], s["span"], s["root"]): s["thrown"] for s in truth["spans"]}
+        self.assertEqual(len(wanted), 23)
+        self.assertEqual({k: n for k, n in found.items() if n}, wanted)
+
+    def check_locks(self, profile, truth):
+        """The program's own waiting includes waking up; the runtime may wait for locks of its own."""
+        mine = [s for s in profile.samples if s.value("lock_contentions") > 0
+                and "ClpTarget.EventTruthMode.WaitForGate" in s.stack]
+        self.assertEqual(sum(s.value("lock_contentions") for s in mine), truth["waits"])
+        self.assert_ratio(sum(s.value("lock_delay") for s in mine) / truth["wait_ns"], 0.8, 1.05,
+                          "time of waits", profile)
+
+    def check_allocations(self, profile, truth):
+        classes, objects = {}, {}
+        for sample in profile.samples:
+            if sample.value("alloc_space") > 0 and "ClpTarget.EventTruthMode.Measure" in sample.stack:
+                kind = sample.labels["allocation_class"]
+                classes[kind] = classes.get(kind, 0) + sample.value("alloc_space")
+                objects[kind] = objects.get(kind, 0) + sample.value("alloc_objects")
+        for kind, bytes_ in truth["allocated"].items():
+            # 1,000 samples of 100 KiB each: 3 % of standard deviation.
+            self.assert_ratio(classes.get(kind, 0) / bytes_, 0.85, 1.15, f"bytes of {kind}", profile)
+        self.assert_ratio(classes["System.Byte[]"] / objects["System.Byte[]"] / 100024, 0.99, 1.01,
+                          "size of the arrays", profile)
+
+    def test_types(self):
+        target = self.target("eventtruth", "--megabytes", 3)
+        recorder = self.record_events(target, "--types", "wall")
+        target.begin()
+        target.end(120)
+        recorder.interrupt()
+        profile = recorder.profile()
+        self.assertEqual([name for name, _ in profile.sample_types], ["wall"])
+        self.assertGreater(profile.total("wall"), 0)
+
+
+class TestDaemon(EventCase):
+    """The agent takes the engine where the library cannot be had, and says so."""
+
+    def test_windows(self):
+        marker = f"clp-{uuid.uuid4().hex}"
+        target = self.target("spin", "--marker", marker,
+                             env={"DOTNET_EnableDiagnostics_Profiler": "0"})
+        target.begin()
+        before = harness.cpu_ns(target.pid)
+        agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", marker)
+        wait_for(lambda: len(agent.written()) >= 3 or agent.process.poll() is not None, 60,
+                 "three windows")
+        self.assertEqual(agent.stop(), 0, agent.text())
+        used = harness.cpu_ns(target.pid) - before
+        self.assertIn("engine eventpipe: process", agent.text())
+        self.assertIsNone(target.library_path())
+        profiles = agent.profiles()
+        self.assertGreaterEqual(len(profiles), 3)
+        self.assertEqual([seq for seq, _ in profiles], list(range(len(profiles))))
+        for (_, one), (_, other) in zip(profiles, profiles[1:]):
+            self.assertLess(abs(one.time_ns + one.duration_ns - other.time_ns), 1e6,
+                            "windows abut")
+        whole = sum(p.total("cpu") for _, p in profiles)
+        seconds = sum(p.duration_ns for _, p in profiles)
+        # The agent sees only the part of `used` that lies in its windows; nothing is counted twice.
+        self.assert_ratio(whole / used, 0.5, 1.02, "CPU of all windows")
+        self.assertGreater(whole / seconds, 0.3)
+        self.assertEqual(os.listdir(os.path.join(agent.directory, "state", "eventpipe")), [])
+        target.end()
+        self.assertEqual(target.quit(), 0)
+
+
+def sockets_of(target):
+    return sum("socket:" in link for link in target.descriptors())
+
+
+class TestSiege(EventCase):
+    """Whatever becomes of the one who reads, the target does not notice and nothing of it stays. Shortened,
+    unless this is a full run."""
+
+    def start_record(self, target, *options):
+        process = subprocess.Popen(
+            [harness.environment("CLP_CLRPULSE"), "record", "-p", str(target.pid), "--engine", "eventpipe",
+             *options, "-o", self.path("siege.pb.gz")],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=self.environment)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def check_nothing_left(self, target, sockets):
+        self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "-d", 0.2, "-o",
+                    self.path("after.nettrace"))
+        self.assertEqual(self.noted_sessions(), [])
+        wait_for(lambda: sockets_of(target) <= sockets, 30, "the streams that were left")
+        target.end()
+        self.assertEqual(target.quit(), 0)
+
+    def test_killed(self):
+        """kill -9 of a recording at any moment of its life."""
+        target = self.target("spin")
+        target.begin()
+        sockets = sockets_of(target)
+        random.seed(25)
+        for _ in range(100 if harness.full() else 15):
+            recorder = self.start_record(target, "-d", "60")
+            try:
+                recorder.wait(random.uniform(0.0, 1.6))
+            except subprocess.TimeoutExpired:
+                pass
+            recorder.kill()
+            recorder.communicate()
+            self.assertTrue(target.alive())
+        self.check_nothing_left(target, sockets)
+
+    def test_stopped(self):
+        """A recording that is stopped for a minute while its sessions are open."""
+        target = self.target("throws")
+        target.begin()
+        sockets = sockets_of(target)
+        recorder = self.start_record(target, "-d", "5")
+        wait_for(lambda: self.open_sessions() > self.long_sessions(), 60, "the sampler's first burst")
+        recorder.send_signal(signal.SIGSTOP)
+        until = time.monotonic() + (60 if harness.full() else 6)
+        rounds = 0
+        while time.monotonic() < until or rounds == 0:
+            before = cpu_ns(target.pid)
+            self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "-d", 1, "-o",
+                        self.path("other.nettrace"))
+            self.assertGreater(cpu_ns(target.pid), before)
+            rounds += 1
+        recorder.send_signal(signal.SIGCONT)
+        self.assertEqual(recorder.wait(90), 0, recorder.stderr.read())
+        self.assertGreater(harness.pprof.load(self.path("siege.pb.gz")).total("wall"), 0)
+        self.check_nothing_left(target, sockets)
+
+    def test_many(self):
+        """Many targets of one agent, of which one does not answer any more."""
+        marker = f"clp-{uuid.uuid4().hex}"
+        count = 20 if harness.full() else 6
+        targets = [self.target("spin", "--busy", 1, "--sleepers", 2, "--marker", marker)
+                   for _ in range(count)]
+        for target in targets:
+            target.begin()
+        sockets = [sockets_of(target) for target in targets]
+        agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", marker, period=4,
+                      more=", engine: eventpipe")
+        wait_for(lambda: {p for p in self.profiled(agent)} >= {t.pid for t in targets}, 120, "all targets")
+        targets[0].process.send_signal(signal.SIGSTOP)
+        self.addCleanup(targets[0].process.send_signal, signal.SIGCONT)
+        seen = len(agent.written())
+        wait_for(lambda: len(agent.written()) >= seen + 3 * (count - 1), 120, "windows of the others")
+        self.assertEqual(agent.stop(), 0, agent.text())
+        targets[0].process.send_signal(signal.SIGCONT)
+        for target, before in zip(targets, sockets):
+            wait_for(lambda: sockets_of(target) <= before, 60, "the streams")
+            target.end()
+            self.assertEqual(target.quit(), 0)
+
+    def profiled(self, agent):
+        for _, profile in agent.profiles():
+            yield next(int(c.split("=")[1].split()[0]) for c in profile.comments if c.startswith("process="))
+
+
+class TestEmitted(EventCase):
+    """100,000 methods made at run time: the list of them stops nobody."""
+
+    def pauses(self, target, work):
+        target.begin()
+        work()
+        return target.end()
+
+    def test_pauses(self):
+        methods = 100000 if harness.full() else 20000
+        target = self.target("emitted", "--methods", methods)
+        seconds = 8
+        alone = self.pauses(target, lambda: time.sleep(seconds))
+        recorder = self.record(target, seconds, "--engine", "eventpipe", env=self.environment).process
+        watched = self.pauses(target, lambda: recorder.wait(120))
+        self.assertEqual(recorder.returncode, 0)
+        print(f"{methods} methods: longest pause {alone['longest_ms']:.1f} ms alone, "
+              f"{watched['longest_ms']:.1f} ms watched; 999 of 1,000 below {alone['p999_ms']:.1f} and "
+              f"{watched['p999_ms']:.1f} ms")
+        # What the machine itself does to a thread is not the recording's.
+        self.assertLess(watched["p999_ms"], max(20, 3 * alone["p999_ms"]))
+        target.quit()
+
+
 class TestNames(EventCase, TestCollectible):
     """Dynamic methods and plug-ins that come and go: never another's name."""
 
@@ -132,8 +378,7 @@ class TestNames(EventCase, TestCollectible):
         contexts, dynamics = (200, 10000) if harness.framework() == "net10.0" else (100, 2000)
         target = self.target("collectible", "--contexts", contexts, "--dynamics", dynamics,
                              "--dynamic-ms", 2)
-        recorder = self.record(target, 300, "--engine", "eventpipe", env=self.environment)
-        time.sleep(1.5)
+        recorder = self.record_events(target)
         target.begin()
         self.modulus = target.end(240)["modulus"]
         recorder.interrupt()
@@ -178,6 +423,30 @@ class TestEvents(EventCase):
         self.assertGreater(profile.total("exceptions"), 0)
         self.assertGreater(profile.total("wall"), 0)
         target.end()
+
+    def test_own_sources(self):
+        """Sources of the program's own: with a manifest, and describing themselves."""
+        target = self.target("sources")
+        target.begin()
+        shown = self.shown(target, "ClpTarget-Manifest::5,ClpTarget-Described::5")
+        told = shown[("ClpTarget-Manifest", "Told")]["payload"]
+        self.assertEqual(told, {"number": 7, "text": "gr\u00fc\u00dfe", "big": 1 << 40, "half": 0.5,
+                                "yes": True, "id": "00112233-4455-6677-8899-aabbccddeeff"})
+        # Of events with arrays the runtime tells no fields: their bytes are shown.
+        self.assertEqual(shown[("ClpTarget-Manifest", "Bytes")]["payload"], {"rest": "030000000102fe"})
+        shape = shown[("ClpTarget-Described", "Shape")]["payload"]
+        self.assertEqual(shape["value"],
+                         {"Name": "triangle", "Sides": 3, "Where": {"X": 0.25, "Y": -7}})
+        target.end()
+
+    def shown(self, target, providers, seconds=1.5):
+        path = self.path("shown.nettrace")
+        self.events("record", "-p", target.pid, "--providers", providers, "-d", seconds, "-o", path)
+        kinds = {}
+        for line in self.events("show", path, "--json").stdout.splitlines():
+            event = json.loads(line)
+            kinds.setdefault((event["provider"], event["name"]), event)
+        return kinds
 
     def test_refusals(self):
         target = self.target("spin")

@@ -122,9 +122,10 @@ class TestWeb(WebCase):
         roots = {i.split("/")[1] for i in truth["served"][MIXED]["ids"]}
         for method, own in (("MixedPart", True), ("MixedBeforeThrow", True), ("MixedBefore", False),
                             ("MixedAfterThrow", False)):
-            spans = {s.labels["span_id"] for s in under(profile, method) if "span_id" in s.labels}
-            self.assertTrue(spans, method)
-            self.assertEqual(not spans & roots, own, f"{method}: whether it has a span of its own")
+            inside = [s for s in under(profile, method) if "span_id" in s.labels]
+            # What runs before StartActivity has returned is the request's itself.
+            got = share(inside, lambda s: (s.labels["span_id"] not in roots) == own)
+            self.assertGreater(got, 0.9, f"{method}: whether it has a span of its own ({own})")
         thrown = [s for s in profile.samples if s.value("exceptions") and
                   any("MixedThrows" in frame for frame in s.stack)]
         if ("exceptions", "count") in profile.sample_types:
@@ -220,6 +221,13 @@ class TestAgentsView(WebCase):
                 event = gzip.decompress(event)
             yield json.loads(event), pprof.Profile(data)
 
+    def counts(self):
+        counts = {}
+        for event, _ in self.windows():
+            for name, n in (event["endpoint_counts"] or {}).items():
+                counts[name] = counts.get(name, 0) + n
+        return counts
+
     def test_late_names_and_counts(self):
         """A request over a window's end has its route in both; Datadog gets numbers and counts."""
         target = self.web()
@@ -227,11 +235,17 @@ class TestAgentsView(WebCase):
                       f"--port {target.port}")
         wait_for(lambda: self.hook_loaded(target), 60, "the start-up hook")
         target.begin()
-        for _ in range(3 if full() else 2):
+        for _ in range(20):  # of 3 s and less: most go over a window's end
             self.get(target, "/sleep/2400")
             self.get(target, "/burn/20")
+            if len(DatadogIntake.taken) >= (3 if full() else 1):
+                break
         truth = target.end()
+        asked = {route: truth["served"][route]["asked"] for route in (SLEEP, BURN)}
+        wait_for(lambda: self.counts() == asked or agent.process.poll() is not None, 60,
+                 f"windows that count {asked}")
         self.assertEqual(agent.stop(), 0, agent.text())
+        self.assertEqual(self.counts(), asked, "and not more")
         windows = list(self.windows())
         self.assertGreaterEqual(len(windows), 2, agent.text())
         seen, routes = {}, set()
@@ -244,12 +258,6 @@ class TestAgentsView(WebCase):
         self.assertLessEqual(set(seen), {r - (1 << 64) if r >> 63 else r for r in roots} | roots)
         self.assertEqual(routes, {SLEEP}, "of all windows, also where the request had not ended yet")
         self.assertTrue(any(len(s) > 1 for s in seen.values()), "a request over a window's end")
-        counts = {}
-        for event, _ in windows:
-            for name, n in (event["endpoint_counts"] or {}).items():
-                counts[name] = counts.get(name, 0) + n
-        for route in (SLEEP, BURN):
-            self.assertEqual(counts.get(route), truth["served"][route]["asked"], counts)
 
 
 if __name__ == "__main__":

@@ -26,37 +26,99 @@ def run(program, *arguments):
     return done.stdout
 
 
-def whole_blocks(path):
-    """Where the last whole block of a version 4 stream ends, and whether the stream is closed."""
-    with open(path, "rb") as file:
-        data = file.read()
-    at, end = 32, 32
-    while at < len(data) and data[at] == 5:
-        name_len = struct.unpack_from("<i", data, at + 11)[0] if at + 15 <= len(data) else 0
-        name = data[at + 15:at + 15 + name_len]
-        at += 16 + name_len
+class Cut(Exception):
+    """The bytes end before what is being read."""
+
+
+class Walker:
+    """Goes through a version 4 stream block by block; shares nothing with either reader."""
+
+    def __init__(self, data):
+        self.data, self.at = data, 32
+        self.end = 32  # behind the last whole block
+        self.tagged = True  # whether that one's end tag is there
+        self.closed = False
+        self.bodies = []  # of events
+
+    def take(self, size):
+        if size < 0 or self.at + size > len(self.data):
+            raise Cut
+        self.at += size
+        return self.data[self.at - size:self.at]
+
+    def walk(self):
+        try:
+            while not self.closed:
+                self.block()
+        except Cut:
+            pass
+        return self
+
+    def block(self):
+        if self.take(1) == b"\x01":
+            self.closed = True
+            return
+        self.take(10)
+        name = self.take(struct.unpack("<i", self.take(4))[0])
+        self.take(1)
         if name == b"Trace":
-            at += 48
-        elif at + 4 <= len(data):
-            size = struct.unpack_from("<i", data, at)[0]
-            at = (at + 4 + 3) // 4 * 4 + size
+            size = 48
+        else:
+            size = struct.unpack("<i", self.take(4))[0]
+            self.take(-self.at % 4)
+        body = self.take(size)
+        # All bytes that the block says it has are there, so it counts: a writer that is killed may
+        # leave the tag behind it unwritten.
+        self.end, self.tagged = self.at, False
+        if name == b"EventBlock":
+            self.bodies.append(body)
+        self.take(1)
+        self.end, self.tagged = self.at, True
+
+
+def count_rows(body):
+    """Rows with compressed headers: see NetTraceFormat.md of microsoft/perfview."""
+    at, rows, size = struct.unpack_from("<h", body)[0], 0, 0
+
+    def number():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = body[at]
+            at += 1
+            value |= (byte & 0x7f) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    while at < len(body):
+        flags = body[at]
         at += 1
-        if at <= len(data):
-            end = at
-    return end, at < len(data) and data[at] == 1
+        for bit, numbers in ((1, 1), (2, 3), (4, 1), (8, 1)):
+            for _ in range(numbers if flags & bit else 0):
+                number()
+        number()  # time
+        at += 16 * (flags >> 4 & 1) + 16 * (flags >> 5 & 1)
+        if flags & 0x80:
+            size = number()
+        at += size
+        rows += 1
+    return rows
 
 
 def closed(path):
     """TraceEvent does not give out what it holds when a stream is cut, so a killed writer's file is
-    compared up to its last whole block, with an end put behind it: in a copy."""
-    end, complete = whole_blocks(path)
-    if complete:
-        return path, None
-    copy = tempfile.NamedTemporaryFile(suffix=".nettrace")
+    compared up to its last whole block, with what is missing of an end put behind it: in a copy.
+    Also how many events the whole blocks have; None for a stream that was not cut."""
     with open(path, "rb") as file:
-        copy.write(file.read(end) + b"\x01")
+        data = file.read()
+    walker = Walker(data).walk()
+    if walker.closed:
+        return path, None, None
+    copy = tempfile.NamedTemporaryFile(suffix=".nettrace")
+    copy.write(data[:walker.end] + (b"\x01" if walker.tagged else b"\x06\x01"))
     copy.flush()
-    return copy.name, copy
+    return copy.name, copy, sum(count_rows(body) for body in walker.bodies)
 
 
 def summary(program, path):
@@ -74,7 +136,7 @@ def summary(program, path):
 
 def compare(ours, theirs, path):
     our_events, our_fields, our_lost = summary(ours, path)
-    name, copy = closed(path)
+    name, copy, whole = closed(path)
     events, fields, lost = summary(theirs, name)
     if copy:
         copy.close()
@@ -87,6 +149,8 @@ def compare(ours, theirs, path):
         if our_fields[key] != fields[key]:
             problems.append(f"{key}: ours {our_fields[key]}, TraceEvent {fields[key]}")
     count = sum(int(e[0]) for e in our_events.values())
+    if whole is not None and count != whole:
+        problems.append(f"the whole blocks have {whole} events, we gave out {count}")
     print(f"{path}: {count} events of {len(our_events)} kinds, {len(both)} fields compared, "
           f"{len(our_fields) - len(both)} only ours, lost {our_lost}/{lost}, "
           f"{len(problems)} differences")

@@ -55,6 +55,10 @@ internal static class Program
         ["collections"] = o => new CollectionsMode(o),
         ["spanchecks"] = o => new SpanChecksMode(o),
         ["requests"] = o => new RequestsMode(o),
+        ["ownspans"] = o => new OwnSpansMode(o),
+        ["eventtruth"] = o => new EventTruthMode(o),
+        ["sources"] = o => new SourcesMode(o),
+        ["emitted"] = o => new EmittedMode(o),
         ["switchcost"] = o => new SwitchCostMode(o),
     };
 

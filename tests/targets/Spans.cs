@@ -366,6 +366,7 @@ internal sealed class RequestsMode : Mode
         json.WriteNumber("asked", asked);
         json.WriteNumber("made", made);
         json.WriteBoolean("listeners", Source.HasListeners());
+        json.WriteBoolean("other_hook", StartupHook.Ran);
         json.WriteStartArray("roots");
         roots.ForEach(json.WriteStringValue);
         json.WriteEndArray();

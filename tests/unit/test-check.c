@@ -133,7 +133,7 @@ static const struct {
     PROCESS_RULE(DIAGNOSTICS_OFF, ERROR, "process 7 was started with DOTNET_EnableDiagnostics=0",
                  .dotnet = {READY}, .diagnostics_off = true),
     PROCESS_RULE(IPC_OFF, ERROR, "EnableDiagnostics_IPC=0", .dotnet = {READY}, .ipc_off = true),
-    PROCESS_RULE(PROFILER_OFF, ERROR, "EnableDiagnostics_Profiler=0", .dotnet = {READY},
+    PROCESS_RULE(PROFILER_OFF, WARNING, "EnableDiagnostics_Profiler=0", .dotnet = {READY},
                  .profiler_off = true),
     PROCESS_RULE(DISABLED, ERROR, "CLRPULSE_DISABLE=1", .dotnet = {READY}, .disabled = true),
     PROCESS_RULE(
@@ -147,6 +147,7 @@ static const struct {
                  .dotnet = {.pid = 7,
                             .state = CLP_DOTNET_READY,
                             .info = {.major = 8, .arch = "arm64", .runtime_version = "8.0.1"}}),
+    PROCESS_RULE(NATIVE_AOT, NOTE, "NativeAOT", .dotnet = {READY}, .native_aot = true),
     PROCESS_RULE(NOEXEC, NOTE, "/tmp of process 7 is mounted noexec", .dotnet = {READY},
                  .temp_noexec = true, .place_path = "/data"),
     PROCESS_RULE(NOWHERE, WARNING, "cannot be put where process 7 may execute it",

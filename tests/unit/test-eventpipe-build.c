@@ -4,6 +4,7 @@
 #include "pprof/encode.h"
 #include "tests/unit/nettrace-writer.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,15 +84,26 @@ static void load(struct fixture *f, uint64_t start, uint64_t ticks, const char *
     event(f, LOAD, 9, ticks, 0);
 }
 
-static struct clp_profile *finish(struct fixture *f)
+static void feed(struct fixture *f)
+{
+    assert_int_equal(clp_nettrace_feed(f->reader, f->w.bytes + f->fed, f->w.len - f->fed), 0);
+    clp_nettrace_finish(f->reader);
+    f->fed = f->w.len;
+}
+
+static struct clp_profile *finish_at(struct fixture *f, uint64_t end_ticks)
 {
     struct clp_profile *p;
     struct clp_epb_window w = {
-        .start_unix_ns = 1, .duration_ns = 1000 * MS, .end_ticks = 1000 * MS};
-    assert_int_equal(clp_nettrace_feed(f->reader, f->w.bytes + f->fed, f->w.len - f->fed), 0);
-    clp_nettrace_finish(f->reader);
+        .start_unix_ns = 1, .duration_ns = 1000 * MS, .end_ticks = end_ticks};
+    feed(f);
     assert_int_equal(clp_epb_finish(f->build, &w, &p), 0);
     return p;
+}
+
+static struct clp_profile *finish(struct fixture *f)
+{
+    return finish_at(f, 1000 * MS);
 }
 
 static double total(const struct clp_profile *p, const char *type)
@@ -172,8 +184,8 @@ static void names_may_come_after_the_samples(void **state)
     event(&f, SAMPLE, 7, 10 * MS, 1);
     assert_int_equal(clp_nettrace_feed(f.reader, f.w.bytes, f.w.len), 0);
     size_t fed = f.w.len;
-    clp_epb_settle(f.build, 500 * MS);
-    assert_int_equal(clp_epb_waiting(f.build), 1);
+    clp_epb_settle(f.build, 500 * MS, 500 * MS);
+    assert_int_equal(clp_epb_nameless(f.build), 1);
     load(&f, 0x1000, 1, "A", "Leaf");
     load(&f, 0x2000, 2, "A", "Caller");
     f.fed = fed;
@@ -313,6 +325,102 @@ static void only_collections_are_pauses(void **state)
     end(&f);
 }
 
+/* ---- windows -------------------------------------------------------------------------------- */
+
+static void contention_ends(struct fixture *f, uint64_t ticks, double ns)
+{
+    uint64_t bits;
+    memcpy(&bits, &ns, sizeof(bits));
+    ntw_put(&f->payload, "", 1);
+    ntw_u16(&f->payload, 0);
+    ntw_u64(&f->payload, bits);
+    event(f, WAIT_END, 7, ticks, 0);
+}
+
+/* What is younger than a window is the next one's, with its stack; a wait across the border is
+ * counted once, and each window has its part of the time. */
+static void windows_abut(void **state)
+{
+    const uint64_t frames[] = {0x1010, 0x2010};
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    load(&f, 0x1000, 1, "Ns.T", "First");
+    load(&f, 0x2000, 1, "Ns.T", "Second");
+    ntw_stacks(&f.w, 1, frames, 1, 1);
+    ntw_stacks(&f.w, 2, frames + 1, 1, 1);
+    ntw_text16(&f.payload, "E.Early");
+    event(&f, EXCEPTION, 7, 50 * MS, 1);
+    event(&f, WAIT, 7, 80 * MS, 2);
+    ntw_text16(&f.payload, "E.Late");
+    event(&f, EXCEPTION, 8, 120 * MS, 2);
+    struct clp_profile *p = finish_at(&f, 100 * MS);
+    assert_float_equal(total(p, "exceptions"), 1, 0);
+    assert_float_equal(total(p, "lock_contentions"), 1, 0);
+    assert_float_equal(total(p, "lock_delay"), 20.0 * MS, 0);
+    assert_true(mentions(p, "E.Early"));
+    assert_false(mentions(p, "E.Late"));
+    clp_profile_free(p);
+    contention_ends(&f, 130 * MS, 50.0 * MS);
+    p = finish_at(&f, 200 * MS);
+    assert_float_equal(total(p, "exceptions"), 1, 0);
+    assert_float_equal(total(p, "lock_contentions"), 0, 0);
+    assert_float_equal(total(p, "lock_delay"), 30.0 * MS, 0);
+    assert_true(mentions(p, "E.Late"));
+    assert_true(mentions(p, "Ns.T.Second"));
+    assert_false(mentions(p, "Ns.T.First"));
+    clp_profile_free(p);
+    end(&f);
+}
+
+/* Loads lag behind: a sample whose time they have not told wholly does not get a name that
+ * something later takes away. */
+static void names_wait_for_their_time(void **state)
+{
+    const uint64_t frames[] = {0x1010};
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    load(&f, 0x1000, 1, "Ns.T", "Old");
+    ntw_stacks(&f.w, 1, frames, 1, 1);
+    ntw_text16(&f.payload, "E.X");
+    event(&f, EXCEPTION, 7, 50 * MS, 1);
+    feed(&f);
+    clp_epb_settle(f.build, 100 * MS, 40 * MS);
+    load(&f, 0x1000, 45 * MS, "Ns.T", "New");
+    struct clp_profile *p = finish(&f);
+    assert_true(mentions(p, "Ns.T.New"));
+    assert_false(mentions(p, "Ns.T.Old"));
+    clp_profile_free(p);
+    end(&f);
+}
+
+static void only_what_is_wanted(void **state)
+{
+    struct clp_epb_config build = {.wants = CLP_EPB_EXCEPTIONS};
+    struct clp_nettrace_config config;
+    struct fixture f;
+    (void)state;
+    begin(&f, false);
+    clp_epb_free(f.build);
+    assert_int_equal(clp_epb_new(&build, &f.build), 0);
+    config = (struct clp_nettrace_config){.event = take, .context = &f};
+    clp_nettrace_free(f.reader);
+    assert_int_equal(clp_nettrace_new(&config, &f.reader), 0);
+    clp_epb_begin(f.build, 20 * MS);
+    ntw_text16(&f.payload, "E.Before");
+    event(&f, EXCEPTION, 7, 19 * MS, 0);
+    ntw_text16(&f.payload, "E.X");
+    event(&f, EXCEPTION, 7, 20 * MS, 0);
+    event(&f, SAMPLE, 7, 30 * MS, 0);
+    struct clp_profile *p = finish(&f);
+    assert_float_equal(total(p, "exceptions"), 1, 0);
+    assert_int_equal(clp_profile_value_index(p, "wall"), -ENOENT);
+    assert_int_equal(clp_profile_sample_count(p), 1);
+    clp_profile_free(p);
+    end(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -325,6 +433,9 @@ int main(void)
         cmocka_unit_test(an_allocation_stands_for_others),
         cmocka_unit_test(waits_that_end_and_one_that_does_not),
         cmocka_unit_test(only_collections_are_pauses),
+        cmocka_unit_test(windows_abut),
+        cmocka_unit_test(names_wait_for_their_time),
+        cmocka_unit_test(only_what_is_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

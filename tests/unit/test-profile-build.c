@@ -240,6 +240,44 @@ static void events_have_values_and_labels_of_their_kind(void **state)
     clp_profile_free(p);
 }
 
+/* The owner's frames are a label, and no part of the stack. */
+static void another_threads_frames_are_a_label(void **state)
+{
+    (void)state;
+    build_anew(1u << CLP_TYPE_LOCKS);
+    const uint64_t frames[] = {M(2, 4), M(1, 4), M(2, 8)};
+    struct clp_rec_event rec = {.rec = {.count = 3},
+                                .value = 1,
+                                .value2 = 5,
+                                .thread_id = 1,
+                                .other_count = 2,
+                                .kind = CLP_SAMPLE_LOCK};
+    struct clp_reader_record r = {.type = CLP_REC_EVENT,
+                                  .event = {.rec = &rec, .frames = frames, .texts = {"", ""}}};
+    clp_build_record(build, &r);
+    event(CLP_SAMPLE_LOCK, 1, 5, 0, "", "");
+    struct clp_profile *p = finish();
+    const char *label = strstr(describe(p, 0), " lock_owner_stack=");
+    assert_non_null(label);
+    assert_non_null(strstr(label, "; "));
+    assert_null(strstr(describe(p, 1), "lock_owner_stack"));
+    clp_profile_free(p);
+}
+
+static void generations_of_live_objects_are_words(void **state)
+{
+    (void)state;
+    build_anew(1u << CLP_TYPE_LIVEHEAP);
+    event(CLP_SAMPLE_LIVE, 10, 1000, 2, "System.String", "1 to 10 min");
+    event(CLP_SAMPLE_LIVE, 1, 90000, 3, "System.Byte[]", "under 10 s");
+    struct clp_profile *p = finish();
+    values_at(p, 0, 10, 1000);
+    assert_non_null(strstr(describe(p, 0), " generation=2"));
+    assert_non_null(strstr(describe(p, 0), " age=1 to 10 min"));
+    assert_non_null(strstr(describe(p, 1), " generation=large"));
+    clp_profile_free(p);
+}
+
 static void numbers_of_events_are_labels(void **state)
 {
     (void)state;
@@ -760,6 +798,8 @@ int main(void)
         T(threads_and_gc_waits_are_apart),
         T(events_have_values_and_labels_of_their_kind),
         T(numbers_of_events_are_labels),
+        T(another_threads_frames_are_a_label),
+        T(generations_of_live_objects_are_words),
         T(samples_without_frames_follow_the_last_stack),
         T(words_for_threads_without_stacks),
         T(undefined_ids_are_unknown),

@@ -252,6 +252,13 @@ static void test_event_with_texts_too_long(void **state)
     expect_bad_event(*state, &e);
 }
 
+static void test_event_with_only_another_threads_frames(void **state)
+{
+    struct clp_rec_event e = event_of(1);
+    e.other_count = 1;
+    expect_bad_event(*state, &e);
+}
+
 static void test_event_without_frames(void **state)
 {
     struct clp_rec_event e = event_of(1);
@@ -738,6 +745,7 @@ int main(void)
         WITH_PAIR(test_event_of_a_kind_that_is_none),
         WITH_PAIR(test_event_with_texts_too_long),
         WITH_PAIR(test_event_without_frames),
+        WITH_PAIR(test_event_with_only_another_threads_frames),
         WITH_PAIR(test_wrap),
         WITH_PAIR(test_full_ring_refuses_and_recovers),
         WITH_PAIR(test_largest_record_always_fits_an_empty_ring),

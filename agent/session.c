@@ -208,8 +208,11 @@ static int send_message(int fd, const void *message, size_t len, int pass_fd)
     return n < 0 ? -errno : (size_t)n == len ? 0 : -EIO;
 }
 
-static uint32_t ring_bytes_of(long cpus)
+/* Events come in bursts, whatever the number of CPUs. */
+static uint32_t ring_bytes_of(long cpus, const struct clp_settings *settings)
 {
+    if (settings->sample_kinds & CLP_SAMPLE_KINDS_EVENT)
+        return CLP_SESSION_RING_MOST_BYTES;
     uint32_t bytes = CLP_SESSION_RING_LEAST_BYTES;
     while (bytes < CLP_SESSION_RING_MOST_BYTES && (long)(bytes / CLP_SESSION_RING_CPU_BYTES) < cpus)
         bytes *= 2;
@@ -588,7 +591,7 @@ static struct clp_session *new_session(const struct clp_session_config *config)
     snprintf(s->library, sizeof(s->library), "%s", config->library);
     s->config.library = s->library;
     if (!s->config.ring_bytes)
-        s->config.ring_bytes = ring_bytes_of(sysconf(_SC_NPROCESSORS_ONLN));
+        s->config.ring_bytes = ring_bytes_of(sysconf(_SC_NPROCESSORS_ONLN), &config->settings);
     if (!s->config.attach_ns)
         s->config.attach_ns = CLP_SESSION_ATTACH_NS;
     s->attach_until_ns = clp_clock_monotonic_ns() + s->config.attach_ns;

@@ -347,6 +347,12 @@ static uint64_t next_drain_ns(const struct clp_target *t, uint64_t now_ns)
     return (now_ns / t->drain_ns + 1) * t->drain_ns;
 }
 
+/* Events may come all at once after a time without any. */
+static bool has_bursts(const struct clp_target *t)
+{
+    return t->config.settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT;
+}
+
 static enum clp_session_state drain(struct clp_target *t)
 {
     enum clp_session_state state = clp_session_drain(t->session);
@@ -354,7 +360,7 @@ static enum clp_session_state drain(struct clp_target *t)
     uint64_t ring = clp_session_ring_bytes(t->session);
     if (bytes >= ring / BUSY_SHARE)
         t->drain_ns = CLP_SESSION_DRAIN_NS;
-    else if (bytes <= ring / QUIET_SHARE)
+    else if (bytes <= ring / QUIET_SHARE && !has_bursts(t))
         t->drain_ns = CLP_MIN(2 * t->drain_ns, LONGEST_DRAIN_NS);
     return state;
 }

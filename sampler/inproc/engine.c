@@ -567,7 +567,8 @@ static void sample_round(uint64_t now_ns)
         tell_requests(now_ns);
     if (now_ns >= E.scan_due_ns)
         scan();
-    E.wall_wait_ns = CLP_MIN(clp_wall_round(now_ns, E.pass), clp_event_owner_round(E.pass));
+    uint64_t wall_ns = clp_wall_round(now_ns, E.pass), owner_ns = clp_event_owner_round(E.pass);
+    E.wall_wait_ns = CLP_MIN(wall_ns, owner_ns);
     clp_event_live_round(now_ns);
     if (clp_events_due(now_ns))
         clp_events_settle(now_ns, E.pass, false, &events_sink);

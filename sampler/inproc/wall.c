@@ -414,7 +414,9 @@ static void give_frozen(struct clp_record *r, uint64_t now_ns, uint64_t frozen_n
 static void look_for_frozen(uint64_t now_ns)
 {
     uint64_t waited = own_wait();
-    uint64_t away = now_ns - W.round_ns, queued = waited - W.own_wait_ns;
+    /* Wall time may have begun within this round, after its clock was read. */
+    uint64_t away = now_ns > W.round_ns ? now_ns - W.round_ns : 0;
+    uint64_t queued = waited - W.own_wait_ns;
     W.own_wait_ns = waited;
     if (waited == NOT_COUNTED || away < FROZEN_NS || queued > away / 2)
         return;

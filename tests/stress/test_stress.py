@@ -35,7 +35,7 @@ class Rounds:
 class TestStress(Case):
     INTERVAL = "1ms"  # below the kernel's tick, so the timers fire at each tick
 
-    types = "cpu"
+    types = "cpu,wall"
     flood_rate = 0  # directed signals for each thread and second, by the test build of the library
 
     def environment(self):

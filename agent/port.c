@@ -187,6 +187,14 @@ static void *serve(void *context)
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* The kernel refuses a connection to a file that is no socket in the same way: such a file is
+ * somebody's, and stays. */
+static bool is_socket(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISSOCK(st.st_mode);
+}
+
 static int new_socket(const char *path)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -199,7 +207,7 @@ static int new_socket(const char *path)
         return -errno;
     if (connect(probe, (const struct sockaddr *)&a, sizeof(a)) == 0 || errno == EAGAIN)
         return -EADDRINUSE;
-    if (errno == ECONNREFUSED)
+    if (errno == ECONNREFUSED && is_socket(path))
         (void)unlink(path);
     CLP_CLEANUP(clp_cleanup_fd)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

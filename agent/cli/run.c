@@ -48,6 +48,7 @@ static int block_signals(struct run *r)
     for (size_t i = 0; i < CLP_ARRAY_LEN(passed_on); i++)
         sigaddset(&set, passed_on[i]);
     (void)signal(SIGPIPE, SIG_IGN);
+    (void)signal(SIGCHLD, SIG_DFL); /* ignored, as some callers leave it, no child's end is told */
     if (sigprocmask(SIG_BLOCK, &set, &r->mask) < 0)
         return -errno;
     int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);

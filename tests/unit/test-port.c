@@ -160,15 +160,27 @@ static void a_place_that_is_taken(void **state)
     assert_int_equal(clp_port_start(long_path, &second, &fault), -ENAMETOOLONG);
 }
 
+/* A mistyped setting costs nobody a file. */
+static void a_file_in_its_place_stays(void **state)
+{
+    (void)state;
+    struct clp_port *second;
+    char file[160];
+    snprintf(file, sizeof(file), "%s/notes.txt", dir);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(clp_port_start(file, &second, &fault), -EADDRINUSE);
+    assert_int_equal(access(file, F_OK), 0);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(let_go_once),
-        T(nobody_delays_another),
-        T(after_a_restart),
-        T(a_place_that_is_taken),
+        T(let_go_once),           T(nobody_delays_another),     T(after_a_restart),
+        T(a_place_that_is_taken), T(a_file_in_its_place_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

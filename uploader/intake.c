@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/core/text.h"
 #include "pprof/decode.h"
+#include "uploader/secret.h"
 
 #include <curl/curl.h>
 #include <errno.h>
@@ -80,14 +81,12 @@ static int copy_upload(struct clp_upload *to, const struct clp_upload *from)
 
 static void free_upload(struct clp_upload *u)
 {
-    for (size_t i = 0; i < CLP_ARRAY_LEN(texts); i++) {
-        char **text = text_at(u, i);
-        if (*text)
-            explicit_bzero(*text, strlen(*text));
-        free(*text);
+    for (size_t i = 0; i < CLP_ARRAY_LEN(texts); i++)
+        clp_secret_free(text_at(u, i));
+    for (size_t i = 0; i < u->header_count; i++) {
+        char *header = (char *)(uintptr_t)u->headers[i];
+        clp_secret_free(&header);
     }
-    for (size_t i = 0; i < u->header_count; i++)
-        free((char *)(uintptr_t)u->headers[i]);
     free((void *)(uintptr_t)u->headers);
 }
 
@@ -234,7 +233,7 @@ struct clp_intake *clp_intake_close(struct clp_intake *in)
     if (!in)
         return NULL;
     free_upload(&in->upload);
-    free(in->request_url);
+    clp_secret_free(&in->request_url);
     free(in->socket);
     free(in->where);
     free(in);

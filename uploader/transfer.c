@@ -22,6 +22,11 @@
 #define REPLY_READ_BYTES (1u << 20) /* more is cut off with the connection */
 #define CONNECTIONS_MAX 32L
 
+#define ODD_PROXY                                                                                  \
+    "proxy (or http_proxy, https_proxy, all_proxy of the environment) does not have the form "     \
+    "http://user:password@host:port, with '/', '@', '?' and '#' of the password as %2F, %40, "     \
+    "%3F and %23"
+
 struct clp_transfers {
     CURLM *multi;
 };
@@ -31,6 +36,8 @@ struct clp_transfer {
     void *context;
     CURL *curl;
     struct curl_slist *headers;
+    struct clp_secrets secrets; /* not to be seen in what is said about it */
+    bool proxy_is_odd;
     char error[CURL_ERROR_SIZE];
     char reply[REPLY_KEPT_BYTES + 1];
     size_t reply_kept, reply_len;
@@ -107,9 +114,12 @@ static int add_with_secret(struct clp_transfer *t, const char *name, size_t name
     int r = clp_secret_get(spec, &value);
     if (r < 0)
         return secret_failed(t->in, r, "a header", result);
-    if (asprintf(&line, "%.*s: %s%s", (int)name_len, name, before, value) < 0)
+    if (asprintf(&line, "%.*s: %s%s", (int)name_len, name, before, value) < 0) {
+        line = NULL; /* asprintf leaves it undefined */
         return -ENOMEM;
-    return add_line(t, line);
+    }
+    r = clp_secrets_add(&t->secrets, value);
+    return r < 0 ? r : add_line(t, line);
 }
 
 static int add_users(struct clp_transfer *t, struct clp_upload_result *result)
@@ -209,6 +219,59 @@ static CURLcode set_network(struct clp_transfer *t)
     return r;
 }
 
+/* The proxy that curl takes from the environment, which has no upper case for plain HTTP. */
+static const char *proxy_of_environment(const char *url)
+{
+    static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
+                                        "ALL_PROXY"};
+    bool tls = strncmp(url, "https:", 6) == 0;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(names); i++) {
+        const char *text = getenv(names[i]);
+        if (text && *text && (i >= 3 || tls == (i > 0)))
+            return text;
+    }
+    return NULL;
+}
+
+/* What curl would refuse with words that show all of it; and a password with a '/' inside, half of
+ * which curl would take for the host's port. */
+static bool is_odd_proxy(const char *text)
+{
+    char *scheme = NULL;
+    CURLU *url = curl_url();
+    bool read =
+        url &&
+        !curl_url_set(url, CURLUPART_URL, text, CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME) &&
+        !curl_url_get(url, CURLUPART_SCHEME, &scheme, 0);
+    bool known = read && (strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0 ||
+                          strncmp(scheme, "socks", 5) == 0);
+    const char *slashes = strstr(text, "://"), *host = slashes ? slashes + 3 : text;
+    curl_free(scheme);
+    curl_url_cleanup(url);
+    return !known || strchr(host + strcspn(host, "/?#"), '@');
+}
+
+/* Of the setting, NULL when there is none, or of the environment. */
+static int look_at_proxy(struct clp_transfer *t, const char *proxy)
+{
+    if (t->in->socket)
+        return 0;
+    if (!proxy)
+        proxy = proxy_of_environment(t->in->request_url);
+    t->proxy_is_odd = proxy && *proxy && is_odd_proxy(proxy);
+    int r = clp_secrets_add_url(&t->secrets, proxy);
+    return r < 0 || !t->proxy_is_odd ? r : clp_secrets_add(&t->secrets, proxy);
+}
+
+/* Those of the URL, and what becomes of user and password. */
+static int hide_credentials(struct clp_transfer *t, const char *password)
+{
+    int r = clp_secrets_add_url(&t->secrets, t->in->request_url);
+    if (r == 0)
+        r = clp_secrets_add(&t->secrets, password);
+    return r < 0 ? r : clp_secrets_add_basic(&t->secrets, t->in->upload.user, password);
+}
+
 /* curl copies texts: ours are wiped. */
 static int set_secrets(struct clp_transfer *t, struct clp_upload_result *result)
 {
@@ -221,6 +284,11 @@ static int set_secrets(struct clp_transfer *t, struct clp_upload_result *result)
     r = u->proxy && !t->in->socket ? clp_secret_get(u->proxy, &proxy) : 0;
     if (r < 0)
         return secret_failed(t->in, r, "proxy", result);
+    r = look_at_proxy(t, proxy);
+    if (r == 0)
+        r = hide_credentials(t, password);
+    if (r < 0)
+        return r;
     CURLcode code = CURLE_OK;
     if (proxy)
         code = curl_easy_setopt(t->curl, CURLOPT_PROXY, proxy);
@@ -268,6 +336,7 @@ struct clp_transfer *clp_transfer_end(struct clp_transfers *ts, struct clp_trans
     for (struct curl_slist *l = t->headers; l; l = l->next)
         explicit_bzero(l->data, strlen(l->data));
     curl_slist_free_all(t->headers);
+    clp_secrets_done(&t->secrets);
     free(t);
     return NULL;
 }
@@ -291,14 +360,12 @@ static void judge_reply(struct clp_transfer *t, int status, struct clp_upload_re
                               .len = t->reply_kept,
                               .grpc_status = clp_reply_grpc_code(code, strlen(code)),
                               .grpc_message = ""};
-    if (!t->in->kind->judge) {
-        clp_verdict_of_reply(t->in, status, t->reply, ret);
-        return;
-    }
     if (*code)
         reply.grpc_message = header_text(t->curl, "grpc-message");
-    status = t->in->kind->judge(&reply, text, sizeof(text));
-    clp_verdict_of_reply(t->in, status, text, ret);
+    if (t->in->kind->judge)
+        status = t->in->kind->judge(&reply, text, sizeof(text));
+    char *said = t->in->kind->judge ? text : t->reply;
+    clp_verdict_of_reply(t->in, status, said, &t->secrets, ret);
 }
 
 static void judge(struct clp_transfer *t, CURLcode code, struct clp_upload_result *ret)
@@ -310,7 +377,11 @@ static void judge(struct clp_transfer *t, CURLcode code, struct clp_upload_resul
     /* The status is the answer: what becomes of the reply's body does not matter. Sending again
      * after a "200" whose body never ended would store the profile twice. */
     if (status < 200) {
-        clp_verdict_of_failure(t->in, code, t->error, ret);
+        clp_secrets_redact(&t->secrets, t->error);
+        if (t->proxy_is_odd)
+            clp_verdict_of_failure(t->in, CURLE_OK, ODD_PROXY, ret);
+        else
+            clp_verdict_of_failure(t->in, code, t->error, ret);
         return;
     }
     judge_reply(t, (int)status, ret);

@@ -53,8 +53,8 @@ static const struct verdict *find(const char *kind, int status, const char *said
     return NULL;
 }
 
-void clp_verdict_of_reply(const struct clp_intake *in, int status, const char *said,
-                          struct clp_upload_result *ret)
+void clp_verdict_of_reply(const struct clp_intake *in, int status, char *said,
+                          const struct clp_secrets *secrets, struct clp_upload_result *ret)
 {
     const struct verdict *v = find(in->kind->name, status, said);
     ret->http_status = status;
@@ -63,6 +63,7 @@ void clp_verdict_of_reply(const struct clp_intake *in, int status, const char *s
         clp_upload_say(ret, "%s", in->where);
         return;
     }
+    clp_secrets_redact(secrets, said); /* only now: a secret may be a word of the table */
     const char *advice = v ? v->advice : "";
     clp_upload_say(ret, "%s answered %d%s%s%s%s%s", in->where, status, *advice ? " (" : "", advice,
                    *advice ? ")" : "", *said ? ": " : "", said);

@@ -7,12 +7,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check(const struct clp_intake *in, int status, const char *said)
+static void check(const struct clp_intake *in, int status, char *said)
 {
+    static char secret[] = "tokenOrKey";
+    char *words[] = {secret};
+    const struct clp_secrets secrets = {.items = words, .count = 1};
     struct clp_upload_result result = {.http_status = 0};
-    clp_verdict_of_reply(in, status, said, &result);
+    clp_verdict_of_reply(in, status, said, &secrets, &result);
     if (result.outcome > CLP_OUTCOME_DROP || !*result.text ||
-        (result.outcome == CLP_OUTCOME_DONE) != (status >= 200 && status < 300))
+        (result.outcome == CLP_OUTCOME_DONE) != (status >= 200 && status < 300) ||
+        (result.outcome != CLP_OUTCOME_DONE && strstr(said, secret)))
         abort();
     for (const char *c = result.text; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)

@@ -139,6 +139,7 @@ class PlainIntake:
     def __init__(self, test, context=None):
         self.requests, self.status, self.broken = [], 200, 0
         self.headers, self.body = {}, b""
+        self.echo = False  # answers with what it was asked
         self.large = []  # (kind, body) of those beyond 10,000 bytes
         self.attempts = []  # all requests, refused ones as well: the header X-Agent
         self.silent, self.end = False, threading.Event()
@@ -167,9 +168,10 @@ class PlainIntake:
                 self.send_response(status)
                 for name, value in intake.headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(intake.body)))
+                answer = f"you sent {self.requestline}\n{self.headers}".encode() if intake.echo else intake.body
+                self.send_header("Content-Length", str(len(answer)))
                 self.end_headers()
-                self.wfile.write(intake.body)
+                self.wfile.write(answer)
 
             def log_message(self, *_):
                 pass

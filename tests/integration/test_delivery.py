@@ -445,6 +445,7 @@ class TestSecrets(Case):
     def plant(self):
         intake = PlainIntake(self)
         intake.status = 403
+        intake.echo = True
         path = f"{self.directory}/secret"
         with open(path, "w") as file:
             file.write("plantedFILE\n")
@@ -463,8 +464,15 @@ class TestSecrets(Case):
             f"{{ kind: pyroscope, url: 'http://127.0.0.1:1/', user: u, password: 'env:SOME_KEY' }}",
             f"{{ kind: datadog, url: 'http://127.0.0.1:{intake.port}/', api_key: 'file:{path}' }}",
             f"{{ kind: otlp, url: 'http://intake.invalid/', proxy: "
-            "'http://plantedUSER:plantedPASS@127.0.0.1:1' }"], env={"SOME_KEY": "plantedENV"})
-        agent.wait_for(lambda u: u[0]["refused"] == 3 and u[2]["refused"] == 3 and u[1]["retries"] and u[3]["retries"])
+            "'http://plantedUSER:plantedPASS@127.0.0.1:1' }",
+            # What the parser of URLs refuses, or takes apart in another way than was meant.
+            "{ kind: otlp, url: 'http://127.0.0.1:1/', proxy: 'http://plantedUSER:plantedPASS/ss@127.0.0.1:9' }",
+            "{ kind: parca, url: 'http://127.0.0.1:1/', proxy: 'http://u:77/plantedPASS@127.0.0.1:9' }",
+            f"{{ kind: pyroscope, url: 'http://127.0.0.1:{intake.port}/', user: u, password: 'env:SOME_KEY' }}",
+            "{ kind: http, url: 'https://127.0.0.1:1/' }"],
+            env={"SOME_KEY": "plantedENV", "https_proxy": "gopher://plantedUSER:plantedPASS@127.0.0.1:9"})
+        agent.wait_for(lambda u: all(u[i]["refused"] == 3 for i in (0, 2, 6)) and
+                       all(u[i]["retries"] for i in (1, 3, 4, 5, 7)))
         seen = {"status": agent.run("status").stdout, "status --json": agent.run("status", "--json").stdout}
         for words in (["check"], ["spool", "ls"]):
             done = agent.run(*words)
@@ -472,6 +480,9 @@ class TestSecrets(Case):
         name = seen["spool ls"].splitlines()[1].split()[4]
         seen["spool show"] = agent.run("spool", "show", name).stdout
         self.assertIn("profile_seq", seen["spool show"])
+        self.assertIn("you sent POST /x?k=***", seen["check"])
+        self.assertEqual(seen["status"].count("http://user:password@host:port"), 3, seen["status"])
+        basics = [base64.b64encode(pair).decode() for pair in (b"u:plantedENV", b"plantedUSER:plantedPASS")]
         seen["argv"] = self.argv_of(agent.process.pid)
         self.assertIn("clrpulse.yaml", seen["argv"])
         for path in (glob.glob(f"{self.spool}/*") + glob.glob(f"{self.directory}/state/**", recursive=True) +
@@ -482,6 +493,8 @@ class TestSecrets(Case):
         self.assertIn("answered 403", seen[f"{self.directory}/log"])
         for where, text in seen.items():
             self.assertNotIn("planted", text, where)
+            for basic in basics:
+                self.assertNotIn(basic, text, where)
         heads = [headers for *_, headers in intake.requests]
         self.assertEqual(heads, [], "nothing was taken here")
 

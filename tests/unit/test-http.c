@@ -223,6 +223,84 @@ static void wrong_destinations_are_refused(void **state)
     assert_null(up);
 }
 
+/* Sends once through a proxy, of the setting or of the environment, from which none may be spared.
+ */
+static void send_by_proxy(const char *setting, const char *variable, const char *value,
+                          struct clp_upload_result *result)
+{
+    struct clp_intake *in = NULL;
+    struct clp_upload u = {.kind = CLP_UPLOAD_HTTP,
+                           .url = "http://127.0.0.1:9/",
+                           .proxy = setting,
+                           .timeout_ns = 2 * CLP_NSEC_PER_SEC};
+    (void)unsetenv("no_proxy");
+    if (variable)
+        (void)setenv(variable, value, 1);
+    assert_int_equal(clp_intake_open(&u, &in, NULL), 0);
+    assert_int_equal(send_item(in, result), -EREMOTEIO);
+    clp_intake_close(in);
+    if (variable)
+        (void)unsetenv(variable);
+    (void)setenv("no_proxy", "*", 1);
+}
+
+static void an_odd_proxy_is_not_shown(void **state)
+{
+    (void)state;
+    static const char *const proxies[] = {
+        "http://user:passw0rd/ss@127.0.0.1:9",  "http://user:77/passw0rd@127.0.0.1:9",
+        "http://user:passw0rd@127.0.0.1:99999", "http://user:passw0rd@127.0.0.1:port",
+        "gopher://user:passw0rd@127.0.0.1:9",   "http://user:passw0rd@ho st:9"};
+    static const char *const variables[] = {NULL, "http_proxy", "all_proxy", "ALL_PROXY"};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(proxies); i++)
+        for (size_t k = 0; k < CLP_ARRAY_LEN(variables); k++) {
+            struct clp_upload_result result;
+            send_by_proxy(k ? NULL : proxies[i], variables[k], proxies[i], &result);
+            assert_no_secrets(&result);
+            assert_null(strstr(result.text, "77"));
+            assert_non_null(strstr(result.text, "proxy (or http_proxy"));
+            assert_int_equal(result.outcome, CLP_OUTCOME_LATER);
+        }
+    struct clp_upload_result result;
+    send_by_proxy("http://user:passw0rd@127.0.0.1:9/", NULL, NULL, &result);
+    assert_no_secrets(&result);
+    assert_null(strstr(result.text, "http_proxy"));
+}
+
+/* Some show the request in what they answer: in words, as it came, or cut. */
+static void an_echo_shows_no_secrets(void **state)
+{
+    (void)state;
+    static struct receiver r;
+    static const char *const headers[] = {"X-Key: s3cret-key"};
+    static const char body[] =
+        "POST /in?key=s3cret-query with Authorization: Basic dXNlcjpwYXNzdzByZA== (user:passw0rd), "
+        "X-Key: s3cret-key, Bearer t0ken, too little: s3cret-k";
+    char reply[512], url[128];
+    struct clp_upload_result result;
+    struct clp_intake *in = NULL;
+    memset(&r, 0, sizeof(r));
+    (void)snprintf(reply, sizeof(reply), "HTTP/1.1 403 No\r\nContent-Length: %zu\r\n\r\n%s",
+                   strlen(body), body);
+    r.reply = reply;
+    assert_int_equal(receiver_start(&r), 0);
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u/in?key=s3cret-query", r.port);
+    struct clp_upload u = {.kind = CLP_UPLOAD_HTTP,
+                           .url = url,
+                           .headers = headers,
+                           .header_count = 1,
+                           .user = "user",
+                           .password = "passw0rd",
+                           .token = "t0ken"};
+    assert_int_equal(clp_intake_open(&u, &in, NULL), 0);
+    assert_int_equal(send_item(in, &result), -EREMOTEIO);
+    clp_intake_close(in);
+    receiver_stop(&r);
+    assert_no_secrets(&result);
+    assert_null(strstr(result.text, "dXNlcjpwYXNzdzByZA"));
+    assert_non_null(strstr(result.text, "X-Key: **********, Bearer *****, too little: ********"));
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -251,6 +329,8 @@ int main(void)
         cmocka_unit_test(a_reply_before_the_body_was_read_counts),
         cmocka_unit_test(noise_is_no_reply),
         cmocka_unit_test(wrong_destinations_are_refused),
+        cmocka_unit_test(an_odd_proxy_is_not_shown),
+        cmocka_unit_test(an_echo_shows_no_secrets),
     };
     /* A proxy of the machine's environment would stand between us and the receiver. */
     (void)setenv("no_proxy", "*", 1);

@@ -112,8 +112,9 @@ static int go_to_agent(struct clp_upload *u)
         return set_text(&u->url, "", url, "");
     if (stat(AGENT_SOCKET, &st) == 0)
         return set_text(&u->url, "unix://", AGENT_SOCKET, "");
-    (void)snprintf(address, sizeof(address), "%.255s:%.8s", host ? host : "localhost",
-                   port ? port : "8126");
+    bool bare_v6 = host && *host != '[' && strchr(host, ':');
+    (void)snprintf(address, sizeof(address), bare_v6 ? "[%.255s]:%.8s" : "%.255s:%.8s",
+                   host ? host : "localhost", port ? port : "8126");
     return set_text(&u->url, "http://", address, "");
 }
 

@@ -301,6 +301,24 @@ static void an_echo_shows_no_secrets(void **state)
     assert_non_null(strstr(result.text, "X-Key: **********, Bearer *****, too little: ********"));
 }
 
+static void an_agent_may_have_an_address_of_six(void **state)
+{
+    (void)state;
+    static const char *const hosts[][2] = {
+        {"::1", "http://[::1]:8126/profiling/v1/input"},
+        {"[fe80::1]", "http://[fe80::1]:8126/profiling/v1/input"},
+        {"node", "http://node:8126/profiling/v1/input"}};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(hosts); i++) {
+        struct clp_upload u = {.kind = CLP_UPLOAD_DATADOG};
+        struct clp_intake *in = NULL;
+        (void)setenv("DD_AGENT_HOST", hosts[i][0], 1);
+        assert_int_equal(clp_intake_open(&u, &in, NULL), 0);
+        assert_string_equal(clp_intake_where(in), hosts[i][1]);
+        clp_intake_close(in);
+    }
+    (void)unsetenv("DD_AGENT_HOST");
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -331,6 +349,7 @@ int main(void)
         cmocka_unit_test(wrong_destinations_are_refused),
         cmocka_unit_test(an_odd_proxy_is_not_shown),
         cmocka_unit_test(an_echo_shows_no_secrets),
+        cmocka_unit_test(an_agent_may_have_an_address_of_six),
     };
     /* A proxy of the machine's environment would stand between us and the receiver. */
     (void)setenv("no_proxy", "*", 1);

@@ -21,6 +21,8 @@
 #define CLP_CHUNK_PREFIX_BYTES 32u
 #define CLP_CHUNK_HEADER_MAX_BYTES 65536u
 #define CLP_CHUNK_PROFILE_MAX_BYTES (64u << 20)
+#define CLP_CHUNK_MAX_BYTES                                                                        \
+    (CLP_CHUNK_PREFIX_BYTES + CLP_CHUNK_HEADER_MAX_BYTES + CLP_CHUNK_PROFILE_MAX_BYTES)
 
 /* *ret is the whole chunk (free). Long texts are cut, and what a header has no room for is left
  * out: numbers, then the last tags. 0, -EFBIG (too many tags, or the profile), -ENOMEM. */

@@ -259,8 +259,9 @@ static int take_chunk(struct clp_spool *s, const char *file, bool *ret_known)
     struct stat st;
     size_t len = strlen(file) - strlen(CHUNK_ENDING);
     *ret_known = false;
+    /* One that is larger than any chunk, maybe of nothing but holes, would crowd out all others. */
     if (len >= CLP_SPOOL_NAME_BYTES || fstatat(s->dir_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode))
+        !S_ISREG(st.st_mode) || st.st_size > (off_t)CLP_CHUNK_MAX_BYTES)
         return 0;
     struct clp_spool_entry *e = new_entry(s);
     if (!e)
@@ -349,7 +350,8 @@ static int open_directory(struct clp_spool *s)
     s->dir_fd = open(s->config.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->dir_fd < 0)
         return -errno;
-    s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
+    s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                        FILE_MODE);
     if (s->lock_fd < 0)
         return -errno;
     if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
@@ -477,10 +479,7 @@ int clp_spool_load(const struct clp_spool *s, const struct clp_spool_entry *e, u
     char name[CLP_SPOOL_NAME_BYTES + 8];
     if (!e->data) {
         file_name(e, CHUNK_ENDING, name);
-        return clp_file_read_at(s->dir_fd, name,
-                                CLP_CHUNK_PREFIX_BYTES + CLP_CHUNK_HEADER_MAX_BYTES +
-                                    CLP_CHUNK_PROFILE_MAX_BYTES,
-                                (char **)ret, ret_len);
+        return clp_file_read_at(s->dir_fd, name, CLP_CHUNK_MAX_BYTES, (char **)ret, ret_len);
     }
     uint8_t *copy = malloc(e->bytes);
     if (!copy)
@@ -513,9 +512,13 @@ static void append_sent(const struct clp_spool *s, const struct clp_spool_entry 
         openat(s->dir_fd, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
     int n = snprintf(line, sizeof(line), "%016" PRIx64 " %.*s\n", s->intakes[intake],
                      (int)CLP_SPOOL_PART_BYTES - 1, part);
-    /* Not there, it would be sent twice after a crash: no reason to lose it now. */
-    if (fd >= 0)
-        (void)!write(fd, line, (size_t)n);
+    /* Not there, it would be sent twice after a crash: no reason to lose it now. But the next mark
+     * must not stand behind the half of this one. */
+    if (fd >= 0) {
+        off_t end = lseek(fd, 0, SEEK_END);
+        if (write(fd, line, (size_t)n) != n && end >= 0)
+            (void)!ftruncate(fd, end);
+    }
 }
 
 void clp_spool_sent(struct clp_spool *s, struct clp_spool_entry *e, size_t intake, const char *part)

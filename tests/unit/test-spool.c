@@ -227,6 +227,26 @@ static void what_is_not_ours_is_set_aside_or_left(void **state)
     clp_spool_close(s);
 }
 
+/* A stranger's file with a name of ours, and of holes alone. */
+static void one_larger_than_any_chunk_crowds_out_nobody(void **state)
+{
+    (void)state;
+    char path[256];
+    struct clp_spool *s = open_root();
+    for (uint64_t i = 0; i < 3; i++)
+        assert_int_equal(put(s, "a", i, NULL), 0);
+    clp_spool_close(s);
+    write_text("09999999999999999999-b-1.chunk", "x");
+    (void)snprintf(path, sizeof(path), "%s/09999999999999999999-b-1.chunk", root);
+    assert_int_equal(truncate(path, 1l << 40), 0);
+    s = open_root();
+    assert_int_equal(chunks(s), 3);
+    assert_int_equal(clp_spool_counts(s)->lost[CLP_SPOOL_FULL], 0);
+    assert_int_equal(clp_spool_counts(s)->lost[CLP_SPOOL_BAD], 1);
+    assert_int_equal(count_files(".bad", false), 1);
+    clp_spool_close(s);
+}
+
 static void a_half_written_mark_does_not_count(void **state)
 {
     (void)state;
@@ -315,6 +335,7 @@ int main(void)
         IN_DIR(targets_are_told_apart),
         IN_DIR(bounds_drop_the_oldest_and_count),
         IN_DIR(what_is_not_ours_is_set_aside_or_left),
+        IN_DIR(one_larger_than_any_chunk_crowds_out_nobody),
         IN_DIR(a_half_written_mark_does_not_count),
         IN_DIR(a_stamp_is_no_age),
         IN_DIR(one_agent_at_a_time),

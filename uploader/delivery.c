@@ -246,7 +246,9 @@ static int open_spool(struct clp_delivery *d, char *why, size_t cap)
             why, cap,
             "another agent uses the spool %s: stop it, or give this one its own spool.dir",
             c->spool_dir);
-    if (r == 0 || r == -EBUSY || r == -ENOMEM)
+    if (r < 0 && r != -EBUSY && c->needs_spool)
+        (void)snprintf(why, cap, "cannot use the spool %s: %s", c->spool_dir, strerror(-r));
+    if (r == 0 || r == -EBUSY || r == -ENOMEM || c->needs_spool)
         return r;
     clp_delivery_say(
         d, CLP_LOG_WARNING,

@@ -24,6 +24,7 @@ struct clp_delivery_config {
     const struct clp_upload *uploads;
     size_t upload_count;   /* 1 to CLP_DELIVERY_INTAKES_MAX */
     const char *spool_dir; /* NULL: memory only */
+    bool needs_spool;      /* else a directory that cannot be used gives way to memory */
     uint64_t spool_bytes_max, spool_age_max_ns;
     uint32_t spool_files_max;
     uint64_t memory_bytes_max;                 /* when the directory cannot be written */
@@ -60,8 +61,9 @@ struct clp_delivery_stats {
 struct clp_delivery;
 
 /* Opens intakes and spool, starts the threads. Without a writable directory profiles wait in
- * memory, and that is said. 0; -EINVAL (an upload that cannot work), -EBUSY (another agent has the
- * spool), -ENOMEM, -EAGAIN (no threads), with a sentence in `why`. */
+ * memory, and that is said; with `needs_spool` it fails with what the file system said. 0; -EINVAL
+ * (an upload that cannot work), -EBUSY (another agent has the spool), -ENOMEM, -EAGAIN (no
+ * threads), with a sentence in `why`. */
 int clp_delivery_start(const struct clp_delivery_config *c, struct clp_delivery **ret, char *why,
                        size_t why_cap) CLP_MUST_USE;
 

@@ -22,8 +22,6 @@
 
 #define ENDING ".chunk"
 #define FLUSH_NS (60 * CLP_NSEC_PER_SEC)
-#define CHUNK_MAX_BYTES                                                                            \
-    (CLP_CHUNK_PREFIX_BYTES + CLP_CHUNK_HEADER_MAX_BYTES + CLP_CHUNK_PROFILE_MAX_BYTES)
 
 struct place {
     const char *path;
@@ -32,15 +30,24 @@ struct place {
     int count;
 };
 
+/* Foreign text on a terminal. */
+static void print_text(FILE *out, const char *text, size_t len)
+{
+    for (size_t i = 0; i < len && text[i]; i++)
+        fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? ' ' : text[i], out);
+}
+
 static int fail(int code, const char *fmt, ...) CLP_PRINTF(2, 3);
 static int fail(int code, const char *fmt, ...)
 {
+    char text[8192]; /* a path and more */
     va_list args;
     va_start(args, fmt);
-    fprintf(stderr, "clrpulse: ");
-    vfprintf(stderr, fmt, args);
-    fputc('\n', stderr);
+    (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    fprintf(stderr, "clrpulse: ");
+    print_text(stderr, text, sizeof(text));
+    fputc('\n', stderr);
     return code;
 }
 
@@ -50,9 +57,15 @@ static int is_chunk(const struct dirent *d)
     return n > e && strcmp(d->d_name + n - e, ENDING) == 0;
 }
 
+static int code_of(int error)
+{
+    bool denied = error == EACCES || error == EPERM || error == EROFS;
+    return denied ? CLP_EXIT_PERMISSION : CLP_EXIT_FAILED;
+}
+
 static int cannot_open(const char *path, int error)
 {
-    return fail(error == EACCES ? CLP_EXIT_PERMISSION : CLP_EXIT_FAILED,
+    return fail(code_of(error),
                 "cannot read the spool %s: %s; name it with -d or in the configuration (spool.dir)",
                 path, strerror(error));
 }
@@ -81,19 +94,12 @@ static int load(const struct place *p, const char *file, uint8_t **ret, struct c
                 const char **ret_why)
 {
     size_t len;
-    int r = clp_file_read_at(p->fd, file, CHUNK_MAX_BYTES, (char **)ret, &len);
+    int r = clp_file_read_at(p->fd, file, CLP_CHUNK_MAX_BYTES, (char **)ret, &len);
     if (r < 0) {
         *ret_why = strerror(-r);
         return r;
     }
     return clp_chunk_read(*ret, len, chunk, ret_why);
-}
-
-/* Foreign text on a terminal. */
-static void print_text(const char *text)
-{
-    for (; *text; text++)
-        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? ' ' : *text);
 }
 
 static void list_one(const struct place *p, const char *file)
@@ -102,15 +108,18 @@ static void list_one(const struct place *p, const char *file)
     CLP_CLEANUP(clp_cleanup_free) uint8_t *bytes = NULL;
     const char *why = "";
     char when[CLP_CLOCK_UTC_BYTES];
-    int name_len = (int)(strlen(file) - strlen(ENDING));
+    size_t name_len = strlen(file) - strlen(ENDING);
     if (load(p, file, &bytes, &c, &why) < 0) {
-        printf("%-24s  %8s  %6s  %6s  %.*s (%s)\n", "-", "-", "-", "-", name_len, file, why);
+        printf("%-24s  %8s  %6s  %6s  ", "-", "-", "-", "-");
+        print_text(stdout, file, name_len);
+        printf(" (%s)\n", why);
         return;
     }
-    printf("%-24s  %8d  %6llu  %5zuK  %.*s  ", clp_clock_utc(c.header.start_unix_ns, when),
-           c.header.pid, (unsigned long long)c.header.seq, (c.profile_len + 1023) / 1024, name_len,
-           file);
-    print_text(c.header.service);
+    printf("%-24s  %8d  %6llu  %5zuK  ", clp_clock_utc(c.header.start_unix_ns, when), c.header.pid,
+           (unsigned long long)c.header.seq, (c.profile_len + 1023) / 1024);
+    print_text(stdout, file, name_len);
+    printf("  ");
+    print_text(stdout, c.header.service, SIZE_MAX);
     putchar('\n');
     clp_chunk_done(&c);
 }
@@ -147,7 +156,7 @@ static void show_field(const char *name, const char *value)
     if (!*value)
         return;
     printf("%-16s ", name);
-    print_text(value);
+    print_text(stdout, value, SIZE_MAX);
     putchar('\n');
 }
 
@@ -211,8 +220,7 @@ static int drop_file(const struct place *p, const char *file)
 {
     char sent[NAME_MAX + 8];
     if (unlinkat(p->fd, file, 0) < 0 && errno != ENOENT)
-        return fail(errno == EACCES || errno == EPERM ? CLP_EXIT_PERMISSION : CLP_EXIT_FAILED,
-                    "cannot remove %s: %s", file, strerror(errno));
+        return fail(code_of(errno), "cannot remove %s: %s", file, strerror(errno));
     (void)snprintf(sent, sizeof(sent), "%.*s.sent", (int)(strlen(file) - strlen(ENDING)), file);
     (void)unlinkat(p->fd, sent, 0);
     return CLP_EXIT_DONE;
@@ -227,8 +235,11 @@ static int drop(const struct place *p, const struct clp_cli *cli)
             return no_such(p, cli->words[1]);
         return drop_file(p, file);
     }
-    for (; dropped < p->count && code == CLP_EXIT_DONE; dropped++)
-        code = drop_file(p, p->names[dropped]->d_name);
+    for (int i = 0; i < p->count; i++) {
+        int r = drop_file(p, p->names[i]->d_name);
+        dropped += r == CLP_EXIT_DONE;
+        code = r == CLP_EXIT_DONE ? code : r;
+    }
     printf("%d dropped\n", dropped);
     return code;
 }
@@ -237,16 +248,17 @@ static int drop(const struct place *p, const struct clp_cli *cli)
 
 static bool agent_runs(const struct place *p)
 {
-    CLP_CLEANUP(clp_cleanup_fd) int fd = openat(p->fd, "lock", O_RDONLY | O_CLOEXEC);
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd = openat(p->fd, "lock", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 
 static int ask_agent(const struct place *p)
 {
     CLP_CLEANUP(clp_cleanup_fd)
-    int fd = openat(p->fd, "flush", O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0640);
+    int fd = openat(p->fd, "flush", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0640);
     if (fd < 0)
-        return fail(CLP_EXIT_FAILED, "cannot ask the agent in %s: %s", p->path, strerror(errno));
+        return fail(code_of(errno), "cannot ask the agent in %s: %s", p->path, strerror(errno));
     printf("the running agent tries now; `clrpulse status` tells how it went\n");
     return CLP_EXIT_DONE;
 }
@@ -260,9 +272,14 @@ static int send_now(const struct place *p, const struct clp_config *config)
     size_t count = clp_outbox_uploads(config, path, sizeof(path), uploads);
     struct clp_delivery_config c = clp_outbox_delivery_config(config, uploads, count);
     c.spool_dir = p->path;
-    int code = clp_uploader_setup() < 0 ? CLP_EXIT_FAILED : CLP_EXIT_DONE;
-    if (code != CLP_EXIT_DONE || clp_delivery_start(&c, &d, why, sizeof(why)) < 0)
-        return fail(CLP_EXIT_FAILED, "%s", code ? "out of memory" : why);
+    c.needs_spool = true;
+    if (clp_uploader_setup() < 0)
+        return fail(CLP_EXIT_FAILED, "out of memory");
+    int r = clp_delivery_start(&c, &d, why, sizeof(why));
+    if (r < 0) {
+        clp_uploader_teardown();
+        return fail(code_of(-r), "%s", why);
+    }
     uint64_t until_ns = clp_clock_monotonic_ns() + FLUSH_NS;
     uint64_t left = clp_delivery_wait(d, until_ns);
     clp_delivery_stop(d, 0, NULL);

@@ -439,6 +439,51 @@ class TestPeople(Case):
         self.assertEqual(intake.sequences(), [1, 2])
 
 
+    def test_spool_that_is_not_ours(self):
+        """What cannot be read, written or removed is told with its own exit code, and never taken for done."""
+        intake = PlainIntake(self)
+        intake.status = 503
+        self.deliver("http", intake.url(), count=3, wait_s=0)
+        intake.status = 200
+        config = f"{self.directory}/c.yaml"
+        with open(config, "w") as file:
+            file.write(f"spool: {{ dir: {self.spool} }}\nstate: {{ dir: {self.directory} }}\nupload:\n  - {{ kind: http, "
+                       f"url: 'http://127.0.0.1:{intake.port}/' }}\n")
+        os.chmod(self.directory, 0o755)
+        os.chmod(self.spool, 0o555)
+        for name in os.listdir(self.spool):
+            os.chmod(f"{self.spool}/{name}", 0o444)
+        nobody = {"user": 65534, "group": 65534, "extra_groups": []} if os.geteuid() == 0 else {}
+
+        def spool(*words, **who):
+            return subprocess.run([CLRPULSE, "spool", *words, "-c", config], capture_output=True, text=True,
+                                  timeout=90, env=environment(), **who)
+
+        self.assertEqual(len(spool("ls", **nobody).stdout.splitlines()), 4)
+        flushed = spool("flush", **nobody)
+        self.assertEqual(flushed.returncode, 4, flushed)
+        self.assertEqual(flushed.stderr, f"clrpulse: cannot use the spool {self.spool}: Permission denied\n")
+        self.assertNotIn("nothing is left", flushed.stdout)
+        self.assertEqual(intake.requests, [])
+        dropped = spool("drop", "--all", **nobody)
+        self.assertEqual(dropped.returncode, 4)
+        self.assertEqual(dropped.stderr.count("cannot remove"), 3)
+        self.assertEqual(dropped.stdout, "0 dropped\n")
+        os.chmod(self.spool, 0o755)
+        # The first of all names; and one that a terminal would obey.
+        os.mkdir(f"{self.spool}/0.chunk")
+        with open(f"{self.spool}/\033[31mred.chunk", "w"):
+            pass
+        listed = spool("ls").stdout
+        self.assertNotIn("\033", listed)
+        self.assertIn(" [31mred (", listed)
+        dropped = spool("drop", "--all")
+        self.assertEqual(dropped.returncode, 1, dropped)
+        self.assertIn("cannot remove 0.chunk: Is a directory", dropped.stderr)
+        self.assertEqual(dropped.stdout, "4 dropped\n")
+        self.assertEqual(sorted(os.listdir(self.spool)), ["0.chunk", "lock"])
+
+
 class TestSecrets(Case):
     """Secrets are planted everywhere that takes one; nothing that anybody may see shows them."""
 

@@ -213,8 +213,6 @@ int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *hea
         .cgroup_inode = header->cgroup_inode,
         .endpoints = header->endpoints,
         .endpoint_count = header->endpoint_count,
-        .metrics = header->metrics,
-        .metric_count = header->metric_count,
         .seq = header->seq,
         .start_unix_ns = header->start_unix_ns,
         .duration_ns = header->end_monotonic_ns - header->start_monotonic_ns,

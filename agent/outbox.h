@@ -34,12 +34,11 @@ struct clp_profile_header {
     const char *git_repository, *git_commit;
     const struct clp_profile_tag *tags; /* all others */
     size_t tag_count;
-    int32_t pid;           /* as the agent sees it */
-    int32_t ns_pid;        /* as the target does; 0: not known */
-    uint64_t cgroup_inode; /* of the target's cgroup directory; 0: not known */
-    /* Requests by endpoint, and numbers of the runtime, of the window: struct clp_upload_header. */
-    const struct clp_upload_number *endpoints, *metrics;
-    size_t endpoint_count, metric_count;
+    int32_t pid;                               /* as the agent sees it */
+    int32_t ns_pid;                            /* as the target does; 0: not known */
+    uint64_t cgroup_inode;                     /* of the target's cgroup directory; 0: not known */
+    const struct clp_upload_number *endpoints; /* of the window: struct clp_upload_header */
+    size_t endpoint_count;
     uint64_t start_unix_ns, end_unix_ns;           /* of the window, wall time */
     uint64_t start_monotonic_ns, end_monotonic_ns; /* its exact length */
     uint64_t seq;   /* of the window in its runtime instance, from 0 */

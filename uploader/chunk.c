@@ -72,10 +72,10 @@ static size_t fill_numbers(struct numbers *n, const struct clp_upload_number *fr
 
 /* Room for all that a header may hold, while it is packed. */
 struct room {
-    struct numbers endpoints, metrics;
+    struct numbers endpoints;
     char *tags[CLP_UPLOAD_TAGS_MAX];
     char texts[(TEXTS + CLP_UPLOAD_TAGS_MAX) * TEXT_MAX_BYTES +
-               2 * CLP_UPLOAD_NUMBERS_MAX * NAME_MAX_BYTES];
+               CLP_UPLOAD_NUMBERS_MAX * NAME_MAX_BYTES];
 };
 
 static void fill_header(ClpChunk__Header *m, const struct clp_upload_header *h, struct room *room)
@@ -100,8 +100,6 @@ static void fill_header(ClpChunk__Header *m, const struct clp_upload_header *h, 
     m->cgroup_inode = h->cgroup_inode;
     m->n_endpoint = fill_numbers(&room->endpoints, h->endpoints, h->endpoint_count, &texts);
     m->endpoint = room->endpoints.at;
-    m->n_metric = fill_numbers(&room->metrics, h->metrics, h->metric_count, &texts);
-    m->metric = room->metrics.at;
 }
 
 /* What is said beside it gives way first, then tags from the end: no profile is lost for that. */
@@ -109,8 +107,8 @@ static size_t shrink_to_fit(ClpChunk__Header *m)
 {
     size_t len;
     while ((len = clp_chunk__header__get_packed_size(m)) > CLP_CHUNK_HEADER_MAX_BYTES) {
-        if (m->n_metric || m->n_endpoint)
-            m->n_metric = m->n_endpoint = 0;
+        if (m->n_endpoint)
+            m->n_endpoint = 0;
         else if (m->n_tag)
             m->n_tag--;
         else
@@ -189,7 +187,7 @@ static const char *check(const uint8_t *data, size_t len, uint32_t *ret_header_l
 /* What a chunk owns: the message, and its numbers as the header has them. */
 struct own {
     ClpChunk__Header *message;
-    struct clp_upload_number endpoints[CLP_UPLOAD_NUMBERS_MAX], metrics[CLP_UPLOAD_NUMBERS_MAX];
+    struct clp_upload_number endpoints[CLP_UPLOAD_NUMBERS_MAX];
 };
 
 static size_t take_numbers(struct clp_upload_number *to, ClpChunk__Number *const *from,
@@ -223,8 +221,6 @@ static void take_header(struct clp_upload_header *h, struct own *own)
         .cgroup_inode = m->cgroup_inode,
         .endpoints = own->endpoints,
         .endpoint_count = take_numbers(own->endpoints, m->endpoint, m->n_endpoint),
-        .metrics = own->metrics,
-        .metric_count = take_numbers(own->metrics, m->metric, m->n_metric),
     };
 }
 

@@ -25,7 +25,7 @@
     (CLP_CHUNK_PREFIX_BYTES + CLP_CHUNK_HEADER_MAX_BYTES + CLP_CHUNK_PROFILE_MAX_BYTES)
 
 /* *ret is the whole chunk (free). Long texts are cut, and what a header has no room for is left
- * out: numbers, then the last tags. 0, -EFBIG (too many tags, or the profile), -ENOMEM. */
+ * out: endpoints, then the last tags. 0, -EFBIG (too many tags, or the profile), -ENOMEM. */
 int clp_chunk_write(const struct clp_upload_header *h, const void *profile, size_t len,
                     uint8_t **ret, size_t *ret_len) CLP_MUST_USE;
 

@@ -6,6 +6,7 @@
  * is one, DD_AGENT_HOST and DD_TRACE_AGENT_PORT. */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/core/text.h"
 #include "pprof/model.h"
 #include "uploader/intake.h"
 #include "uploader/multipart.h"
@@ -129,24 +130,30 @@ static int datadog_open(struct clp_intake *in, const char **ret_why)
 
 /* ---- tags ------------------------------------------------------------------------------------ */
 
-/* Tags: first character a letter, at most 200 of them, no blanks and commas inside, no colon at an
- * end. */
-static void add_tag(struct clp_strbuf *b, const char *key, const char *value)
+/* Tags, "key:value": first character a letter, at most 200 of them, no blanks and commas inside, no
+ * colon at an end. One without a value is left out. */
+static void add_tag_text(struct clp_strbuf *b, const char *text)
 {
     char tag[TAG_MAX_BYTES + 1];
-    if (!value || !*value)
+    struct clp_text t = clp_text_in(tag, sizeof(tag));
+    const char *colon = strchr(text, ':');
+    if (!colon || !colon[1])
         return;
-    (void)snprintf(tag, sizeof(tag), "%s:%s", key, value);
-    size_t len = strlen(tag);
-    while (len > 0 && ((unsigned char)tag[len - 1] & 0xc0) == 0x80 && len == TAG_MAX_BYTES)
-        tag[--len] = '\0';
+    clp_text_add(&t, text);
     for (char *c = tag; *c; c++)
         if (strchr(", \t\r\n", *c))
             *c = '_';
-    while (len > 0 && tag[len - 1] == ':')
-        tag[--len] = '\0';
+    while (t.len > 0 && tag[t.len - 1] == ':')
+        tag[--t.len] = '\0';
     if ((*tag >= 'a' && *tag <= 'z') || (*tag >= 'A' && *tag <= 'Z'))
         clp_strbuf_printf(b, "%s%s", b->len ? "," : "", tag);
+}
+
+static void add_tag(struct clp_strbuf *b, const char *key, const char *value)
+{
+    char text[2 * TAG_MAX_BYTES]; /* what is cut here is so again there */
+    (void)snprintf(text, sizeof(text), "%s:%s", key, value ? value : "");
+    add_tag_text(b, text);
 }
 
 static void add_number_tag(struct clp_strbuf *b, const char *key, uint64_t n)
@@ -163,14 +170,8 @@ static void write_tags(struct clp_strbuf *b, const struct clp_upload_header *h)
     add_tag(b, "process_architecture", "x64");
     add_number_tag(b, "process_id", (uint64_t)(h->ns_pid > 0 ? h->ns_pid : h->pid));
     add_tag(b, "host", h->host);
-    for (size_t i = 0; i < h->tag_count; i++) {
-        char key[TAG_MAX_BYTES];
-        const char *colon = strchr(h->tags[i], ':');
-        if (!colon)
-            continue;
-        (void)snprintf(key, sizeof(key), "%.*s", (int)(colon - h->tags[i]), h->tags[i]);
-        add_tag(b, key, colon + 1);
-    }
+    for (size_t i = 0; i < h->tag_count; i++)
+        add_tag_text(b, h->tags[i]);
     add_tag(b, "env", h->env);
     add_tag(b, "version", h->version);
     add_tag(b, "service", h->service);
@@ -241,29 +242,35 @@ static void write_event(struct clp_strbuf *b, const struct clp_upload_header *h,
     clp_strbuf_str(b, "}}");
 }
 
-/* The header's metrics, and the control totals in the comments: "NAME=VALUE UNIT" becomes
- * ["NAME", VALUE]. */
-static void write_metrics(struct clp_strbuf *b, const struct clp_upload_header *h,
-                          const struct clp_profile *p)
+/* The length of the name in a control total, "NAME=VALUE UNIT" (docs/pprof.md), and its value; 0
+ * for other comments, such as "process=7". */
+static size_t read_total(const char *comment, unsigned long long *ret)
 {
-    bool first = h->metric_count == 0;
+    static const char *const units[] = {" nanoseconds", " bytes", " count"};
+    const char *equals = strchr(comment, '=');
+    size_t digits = equals ? strspn(equals + 1, "0123456789") : 0;
+    if (digits == 0 || digits > 19)
+        return 0;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(units); i++)
+        if (strcmp(equals + 1 + digits, units[i]) == 0) {
+            *ret = strtoull(equals + 1, NULL, 10);
+            return (size_t)(equals - comment);
+        }
+    return 0;
+}
+
+/* The control totals: ["NAME", VALUE] each. */
+static void write_metrics(struct clp_strbuf *b, const struct clp_profile *p)
+{
     clp_strbuf_char(b, '[');
-    for (size_t i = 0; i < h->metric_count; i++) {
-        clp_strbuf_str(b, i ? ",[" : "[");
-        clp_strbuf_json(b, h->metrics[i].name, strlen(h->metrics[i].name));
-        clp_strbuf_printf(b, ",%.17g]", h->metrics[i].value);
-    }
     for (uint32_t i = 0; i < p->comment_count; i++) {
-        const char *equals = strchr(p->comments[i], '=');
-        if (!equals || equals == p->comments[i])
+        unsigned long long value;
+        size_t len = read_total(p->comments[i], &value);
+        if (len == 0)
             continue;
-        size_t digits = strspn(equals + 1, "0123456789");
-        if (digits == 0 || digits > 19 || (equals[1 + digits] && equals[1 + digits] != ' '))
-            continue;
-        clp_strbuf_str(b, first ? "[" : ",[");
-        clp_strbuf_json(b, p->comments[i], (size_t)(equals - p->comments[i]));
-        clp_strbuf_printf(b, ",%llu]", strtoull(equals + 1, NULL, 10));
-        first = false;
+        clp_strbuf_str(b, b->len > 1 ? ",[" : "[");
+        clp_strbuf_json(b, p->comments[i], len);
+        clp_strbuf_printf(b, ",%llu]", value);
     }
     clp_strbuf_char(b, ']');
 }
@@ -282,7 +289,7 @@ static int make_form(const struct clp_chunk *c, const struct clp_profile *p,
     clp_strbuf_init(&metrics, JSON_MAX_BYTES);
     write_tags(&tags, &c->header);
     write_event(&event, &c->header, clp_strbuf_text(&tags));
-    write_metrics(&metrics, &c->header, p);
+    write_metrics(&metrics, p);
     int r = clp_strbuf_error(&event) | clp_strbuf_error(&metrics) | clp_strbuf_error(&tags);
     if (r < 0)
         return -ENOMEM;

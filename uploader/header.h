@@ -30,9 +30,6 @@ struct clp_upload_header {
      * profile's cost is divided by. The busiest, at most CLP_UPLOAD_NUMBERS_MAX. */
     const struct clp_upload_number *endpoints;
     size_t endpoint_count;
-    /* Numbers of the runtime over the window, such as "gc.heap_bytes"; at most as many. */
-    const struct clp_upload_number *metrics;
-    size_t metric_count;
 };
 
 #endif

@@ -1,6 +1,8 @@
 /* One profile for each kind of sample, and the labels of its series. */
 #include "uploader/intake.h"
 
+#include "base/core/text.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,14 +111,9 @@ static char *label_name(const char *text, size_t most)
     return name;
 }
 
-/* At most so many bytes, cut on a character's boundary. */
 static char *label_value(const char *text, size_t most)
 {
-    size_t len = strnlen(text, most + 1);
-    if (len > most)
-        for (len = most; len > 0 && ((unsigned char)text[len] & 0xc0) == 0x80;)
-            len--;
-    return strndup(text, len);
+    return strndup(text, clp_text_whole(text, most));
 }
 
 static bool has_tag(const struct clp_tags *t, const char *name)

@@ -10,13 +10,18 @@ struct clp_text clp_text_in(char *buf, size_t cap)
     return (struct clp_text){.buf = buf, .cap = cap};
 }
 
-/* Length of the longest prefix of `s` that is at most `n` bytes and does not end inside a
- * multi-byte character. */
+/* `s` is longer than `n`. */
 static size_t whole_chars(const char *s, size_t n)
 {
     while (n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80)
         n--;
     return n;
+}
+
+size_t clp_text_whole(const char *s, size_t most)
+{
+    size_t len = strlen(s);
+    return len > most ? whole_chars(s, most) : len;
 }
 
 void clp_text_addn(struct clp_text *t, const char *s, size_t n)

@@ -27,4 +27,8 @@ void clp_text_utf16(struct clp_text *t, const uint16_t *units, size_t n);
 /* Copies `n` bytes of supposed UTF-8 and replaces each invalid sequence by U+FFFD. */
 void clp_text_utf8_clean(struct clp_text *t, const char *s, size_t n);
 
+/* Length of the longest beginning of `s` that has at most `most` bytes and ends with a character.
+ */
+size_t clp_text_whole(const char *s, size_t most);
+
 #endif

@@ -190,8 +190,6 @@ static void submit(struct clp_delivery *d, uint64_t seq, uint64_t big)
                                   .duration_ns = CLP_NSEC_PER_SEC};
     h.endpoints = &(struct clp_upload_number){"GET /cart", 12};
     h.endpoint_count = 1;
-    h.metrics = &(struct clp_upload_number){"gc.pause_ratio", 0.25};
-    h.metric_count = 1;
     h.start_unix_ns = clp_clock_realtime_ns() - CLP_NSEC_PER_SEC;
     struct clp_profile *p = new_profile(h.start_unix_ns);
     struct clp_encoded e;

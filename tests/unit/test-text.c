@@ -14,6 +14,10 @@ static void cuts_on_a_character_boundary(void **state)
     assert_string_equal(buf, "abc\xc3\xa9");
     clp_text_char(&t, 'x');
     assert_string_equal(buf, "abc\xc3\xa9");
+    assert_int_equal(clp_text_whole("abc\xc3\xa9\xc3\xa9", 6), 5);
+    assert_int_equal(clp_text_whole("abc\xc3\xa9", 5), 5);
+    assert_int_equal(clp_text_whole("\xc3\xa9", 1), 0);
+    assert_int_equal(clp_text_whole("", 0), 0);
 }
 
 static void numbers(void **state)

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/un.h>
 
 static const struct clp_intake_kind *const kinds[CLP_UPLOAD_KINDS] = {
     [CLP_UPLOAD_DIRECTORY] = &clp_intake_directory, [CLP_UPLOAD_HTTP] = &clp_intake_http,
@@ -165,9 +166,16 @@ static int read_url(struct clp_intake *in, const char **ret_why)
     *ret_why =
         "it needs a url of the form http://host:port, https://host or unix:///path/to/socket";
     if (text && strncmp(text, "unix://", 7) == 0) {
-        if (text[7] != '/' || strlen(text + 7) > 107)
+        if (text[7] != '/')
             return -EINVAL;
+        if (strlen(text + 7) >= sizeof(((struct sockaddr_un *)0)->sun_path)) {
+            *ret_why = "the path of a Unix socket in its url is longer than the 107 bytes that "
+                       "Linux takes: use a shorter one, a symbolic link for instance";
+            return -EINVAL;
+        }
         in->socket = strdup(text + 7);
+        if (!in->socket)
+            return -ENOMEM;
         text = "http://localhost/";
     }
     if (!text || curl_url_set(url, CURLUPART_URL, text, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK ||

@@ -58,8 +58,8 @@ struct clp_intake_kind {
     /* Before the URL is read; may change it and the path. 0 or -EINVAL with *ret_why. NULL: nothing
      * to do. */
     int (*open)(struct clp_intake *in, const char **ret_why);
-    /* Makes the requests of one profile, those of parts that `entry_has` says are done left out by
-     * the caller. 0; -ENODATA: nothing in it is for this intake; -ESTALE: too old for it; others.
+    /* Makes the requests of one profile; the caller leaves out those that are done already. 0;
+     * -ENODATA: nothing in it is for this intake; -ESTALE: too old for it; others.
      */
     int (*build)(const struct clp_intake *in, const struct clp_chunk *c,
                  const struct clp_profile *p, struct clp_requests *ret);

@@ -197,6 +197,22 @@ static void make_room(struct clp_spool *s, uint64_t chunks, uint64_t bytes)
         drop(s, e, CLP_SPOOL_FULL);
 }
 
+/* One that is larger than the whole spool may be: no room is ever enough for it. */
+static bool fits(const struct clp_spool *s, uint64_t bytes)
+{
+    return bytes <= s->config.bytes_max;
+}
+
+/* The bound was higher when they were stored. */
+static void drop_too_large(struct clp_spool *s)
+{
+    for (struct clp_spool_entry *e = s->first, *next; e; e = next) {
+        next = e->next;
+        if (!fits(s, e->bytes))
+            drop(s, e, CLP_SPOOL_FULL);
+    }
+}
+
 void clp_spool_age(struct clp_spool *s, uint64_t now_ns)
 {
     struct clp_spool_entry *e = s->first, *next;
@@ -388,6 +404,7 @@ int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret)
         free_spool(s);
         return r;
     }
+    drop_too_large(s);
     make_room(s, 0, 0);
     *ret = s;
     return 0;
@@ -447,8 +464,8 @@ int clp_spool_put(struct clp_spool *s, const struct clp_upload_header *h, const 
         e->start_unix_ns = h->start_unix_ns;
         e->seq = h->seq;
         e->born_ns = (int64_t)(clp_clock_monotonic_ns() - h->duration_ns);
-        make_room(s, 1, bytes);
-        *ret_why = write_with_room(s, e, data, bytes);
+        make_room(s, 1, fits(s, bytes) ? bytes : 0);
+        *ret_why = fits(s, bytes) ? write_with_room(s, e, data, bytes) : -EFBIG;
         if (*ret_why < 0) {
             r = keep_in_memory(s, e, data);
             *ret_memory = r == 0;
@@ -566,7 +583,7 @@ const struct clp_spool_counts *clp_spool_counts(const struct clp_spool *s)
 /* With what its intakes have already. */
 static bool write_late(struct clp_spool *s, struct clp_spool_entry *e)
 {
-    if (write_chunk(s, e, e->data, e->bytes) < 0)
+    if (!fits(s, e->bytes) || write_chunk(s, e, e->data, e->bytes) < 0)
         return false;
     free(CLP_TAKE(e->data));
     for (size_t i = 0; i < s->config.intake_count; i++) {

@@ -81,8 +81,8 @@ int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret) CLP
 uint64_t clp_spool_close(struct clp_spool *s);
 
 /* Stores a profile: after 0 it survives a crash and a power cut, unless *ret_memory is true (the
- * disk did not take it; *ret_why is its errno). Drops the oldest ones beyond the bounds. 0, -EFBIG,
- * -ENOMEM (lost, and counted). */
+ * disk did not take it; *ret_why is its errno, or -EFBIG: it is larger than bytes_max). Drops the
+ * oldest ones beyond the bounds. 0, -EFBIG, -ENOMEM (lost, and counted). */
 int clp_spool_put(struct clp_spool *s, const struct clp_upload_header *h, const void *profile,
                   size_t len, bool *ret_memory, int *ret_why) CLP_MUST_USE;
 

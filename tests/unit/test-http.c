@@ -220,6 +220,15 @@ static void wrong_destinations_are_refused(void **state)
         assert_int_equal(clp_intake_open(&u, &up, &why), -EINVAL);
         assert_non_null(strstr(why, "header"));
     }
+    char path[128] = "unix:///";
+    const char *why = NULL;
+    struct clp_upload u = {.kind = CLP_UPLOAD_HTTP, .url = path};
+    memset(path + 8, 's', 107); /* and the '/' before */
+    assert_int_equal(clp_intake_open(&u, &up, &why), -EINVAL);
+    assert_non_null(strstr(why, "107 bytes"));
+    path[7 + 107] = '\0';
+    assert_int_equal(clp_intake_open(&u, &up, &why), 0);
+    up = clp_intake_close(up);
     assert_null(up);
 }
 

@@ -172,6 +172,33 @@ static void bounds_drop_the_oldest_and_count(void **state)
     clp_spool_close(s);
 }
 
+static void one_larger_than_the_spool_drops_no_others(void **state)
+{
+    (void)state;
+    static uint8_t large[4096];
+    bool memory = false;
+    int why = 0;
+    struct clp_upload_header h = header_of(9);
+    struct clp_spool *s =
+        open_with((struct clp_spool_config){.dir = root, .bytes_max = 4000, .memory_max = 1 << 20});
+    assert_int_equal(put(s, "a", 0, NULL), 0);
+    assert_int_equal(put(s, "a", 1, NULL), 0);
+    assert_int_equal(clp_spool_put(s, &h, large, sizeof(large), &memory, &why), 0);
+    assert_true(memory);
+    assert_int_equal(why, -EFBIG);
+    assert_int_equal(chunks(s), 3);
+    assert_int_equal(clp_spool_counts(s)->lost[CLP_SPOOL_FULL], 0);
+    assert_int_equal(clp_spool_close(s), 1);
+    /* Nor does one that was stored under a higher bound. */
+    s = open_root();
+    assert_int_equal(clp_spool_put(s, &h, large, sizeof(large), &memory, &why), 0);
+    assert_int_equal(clp_spool_close(s), 0);
+    s = open_with((struct clp_spool_config){.dir = root, .bytes_max = 4000});
+    assert_int_equal(chunks(s), 2);
+    assert_int_equal(clp_spool_counts(s)->lost[CLP_SPOOL_FULL], 1);
+    clp_spool_close(s);
+}
+
 /* The wall clock was set forth by two hours while the window was open: it carries its old start,
  * and is not old. Found by a process that starts then, it is. */
 static void a_stamp_is_no_age(void **state)
@@ -334,6 +361,7 @@ int main(void)
         IN_DIR(contents_come_back),
         IN_DIR(targets_are_told_apart),
         IN_DIR(bounds_drop_the_oldest_and_count),
+        IN_DIR(one_larger_than_the_spool_drops_no_others),
         IN_DIR(what_is_not_ours_is_set_aside_or_left),
         IN_DIR(one_larger_than_any_chunk_crowds_out_nobody),
         IN_DIR(a_half_written_mark_does_not_count),

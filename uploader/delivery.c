@@ -128,6 +128,11 @@ int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *
     if (r < 0)
         clp_delivery_say(d, CLP_LOG_ERROR, "a profile of process %d is lost: %s", h->pid,
                          strerror(-r));
+    else if (in_memory && why == -EFBIG)
+        clp_delivery_say(d, CLP_LOG_WARNING,
+                         "a profile of process %d is larger than spool.max_size and waits in "
+                         "memory; raise it, or set a shorter profile.period",
+                         h->pid);
     else if (in_memory && !d->memory_only)
         clp_delivery_say(
             d, CLP_LOG_WARNING,

@@ -2,44 +2,19 @@
  * of 40 frames to the bodies of its requests. CPU, the bytes that go out, samples that were folded.
  */
 #include "base/clock.h"
-#include "pprof/encode.h"
+#include "tests/bench/bench-window.h"
 #include "uploader/intake.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-#define STACKS 10000
-#define FRAMES 40
 #define ROUNDS 5
-
-static double cpu_ms(void)
-{
-    struct timespec t;
-    (void)clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
 
 static struct clp_encoded make(void)
 {
     static const struct clp_value_type types[] = {{"wall", "nanoseconds"}, {"cpu", "nanoseconds"}};
-    const struct clp_profile_config c = {.sample_types = types, .sample_type_count = 2};
-    struct clp_profile *p = NULL;
+    struct clp_profile *p = bench_window(types, CLP_ARRAY_LEN(types));
     struct clp_encoded e = {.data = NULL};
-    uint32_t names[2000], frames[FRAMES];
-    if (clp_profile_new(&c, &p) < 0)
-        exit(1);
-    for (int i = 0; i < 2000; i++) {
-        char name[64];
-        (void)snprintf(name, sizeof(name), "Company.Product.Component%d.Method%d", i % 97, i);
-        names[i] = clp_profile_frame(p, name);
-    }
-    for (uint32_t i = 0; i < STACKS; i++) {
-        for (uint32_t k = 0; k < FRAMES; k++)
-            frames[k] = names[k < 20 ? (i * 31 + k * k * 7 + i / 7 * k) % 2000 : k];
-        clp_profile_add(p, clp_profile_stack(p, frames, FRAMES), CLP_PROFILE_NO_LABELS,
-                        (double[]){2e7 + i, 1e7 + i});
-    }
     if (clp_profile_encode(p, NULL, &e) < 0)
         exit(1);
     clp_profile_free(p);
@@ -57,12 +32,12 @@ static int measure(enum clp_upload_kind kind, const struct clp_chunk *chunk)
     if (clp_intake_open(&u, &in, NULL) < 0)
         return -1;
     for (int i = 0; i < ROUNDS; i++) {
-        double start = cpu_ms();
+        double start = bench_cpu_ms();
         if (clp_intake_build(in, chunk, &requests, &result) < 0) {
             printf("%s\n", result.text);
             return -1;
         }
-        double took = cpu_ms() - start;
+        double took = bench_cpu_ms() - start;
         best = took < best ? took : best;
         bytes = folded = 0;
         for (size_t k = 0; k < requests.count; k++) {

@@ -4,6 +4,7 @@
  * Dictionary tables begin with the zero value, hold nothing twice and nothing that is not used. */
 #include "base/cleanup.h"
 #include "base/core/arena.h"
+#include "base/core/text.h"
 #include "pprof/gzip.h"
 #include "pprof/model.h"
 #include "uploader/intake.h"
@@ -484,8 +485,8 @@ static void fill_resource(struct resource *r, const struct clp_upload_header *h)
         const char *colon = strchr(h->tags[i], ':');
         if (!colon || colon == h->tags[i])
             continue;
-        (void)snprintf(r->keys[i], sizeof(r->keys[i]), "%.*s",
-                       (int)CLP_MIN(colon - h->tags[i], 127), h->tags[i]);
+        struct clp_text key = clp_text_in(r->keys[i], sizeof(r->keys[i]));
+        clp_text_addn(&key, h->tags[i], (size_t)(colon - h->tags[i]));
         add_text(r, r->keys[i], colon + 1);
     }
 }

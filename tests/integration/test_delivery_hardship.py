@@ -186,9 +186,15 @@ class TestDisk(Case):
         self.addCleanup(subprocess.run, ["umount", self.spool])
         intake = PlainIntake(self)
         intake.status = 503
-        threading.Timer(4, lambda: setattr(intake, "status", 200)).start()
-        stats, log = self.deliver("http", intake.url(), count=200, period_ms=5,
-                                  wait_s=30)
+        process = subprocess.Popen(self.words(0, 200, 5, 30, "http", intake.url()), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=environment())
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if line.startswith("put 199"):
+                intake.status = 200
+                break
+        out, log = process.communicate(timeout=90)
+        stats = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         self.assertEqual(intake.broken, 0)
         sequences = intake.sequences()
         self.assertEqual(sequences, sorted(set(sequences)))

@@ -1,6 +1,7 @@
 #include "tests/unit/clp-cmocka.h"
 
 #include "base/clock.h"
+#include "pprof/gzip.h"
 #include "tests/unit/receiver.h"
 #include "tests/unit/upload-fixture.h"
 #include "uploader/uploader.h"
@@ -333,6 +334,26 @@ static bool body_has(const struct receiver *r, const char *text)
     return memmem(r->body, r->body_len, text, strlen(text)) != NULL;
 }
 
+/* Sends `e` with three tags, of which the first is `tag`; `r` has the request. */
+static void send_tagged(struct receiver *r, enum clp_upload_kind kind, const struct clp_encoded *e,
+                        const char *tag)
+{
+    char url[64];
+    const char *tags[] = {tag, "empty:", "team:a b"};
+    struct clp_upload_result result;
+    struct clp_intake *in = NULL;
+    assert_int_equal(receiver_start(r), 0);
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u/", r->port);
+    struct clp_upload u = {.kind = kind, .url = url};
+    struct clp_upload_header header = header_of(3);
+    header.tags = tags;
+    header.tag_count = CLP_ARRAY_LEN(tags);
+    assert_int_equal(clp_intake_open(&u, &in, NULL), 0);
+    assert_int_equal(clp_intake_send(in, &header, e->data, e->len, &result), 0);
+    clp_intake_close(in);
+    receiver_stop(r);
+}
+
 /* Numbers that only look like totals are none; a tag is cut between two characters. */
 static void datadog_gets_totals_and_whole_tags(void **state)
 {
@@ -342,34 +363,39 @@ static void datadog_gets_totals_and_whole_tags(void **state)
         "process=4711", "profile_seq=3",    "service=2048", "version=7 of nine",
         "=5 count",     "samples=12 count", "heap=9 bytes", "process_cpu=4000 nanoseconds"};
     static const struct clp_value_type cpu = {"cpu", "nanoseconds"};
-    /* 199 bytes, then one of two. */
-    char url[64], tag[256] = "k:";
-    const char *tags[] = {tag, "empty:", "team:a b"};
+    char tag[256] = "k:"; /* 199 bytes, then characters of two */
     memset(tag + 2, 'x', 197);
     strcat(tag, "\xc3\xa9\xc3\xa9");
     struct clp_profile *p = window_profile(&cpu, 1);
     struct clp_encoded e;
-    struct clp_upload_result result;
     clp_profile_add(p, frames_of(p, "Shop.Cart.Add"), 0, (double[]){3000});
     for (size_t i = 0; i < CLP_ARRAY_LEN(comments); i++)
         assert_int_equal(clp_profile_comment(p, "%s", comments[i]), 0);
     assert_int_equal(clp_profile_encode(p, NULL, &e), 0);
     clp_profile_free(p);
-    assert_int_equal(receiver_start(&r), 0);
-    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u/", r.port);
-    struct clp_upload u = {.kind = CLP_UPLOAD_DATADOG, .url = url};
-    struct clp_upload_header header = header_of(3);
-    struct clp_intake *in = NULL;
-    header.tags = tags;
-    header.tag_count = CLP_ARRAY_LEN(tags);
-    assert_int_equal(clp_intake_open(&u, &in, NULL), 0);
-    assert_int_equal(clp_intake_send(in, &header, e.data, e.len, &result), 0);
-    clp_intake_close(in);
-    receiver_stop(&r);
+    send_tagged(&r, CLP_UPLOAD_DATADOG, &e, tag);
     clp_encoded_done(&e);
     assert_true(body_has(&r, "\r\n\r\n[[\"samples\",12],[\"heap\",9],[\"process_cpu\",4000]]\r\n"));
     assert_true(body_has(&r, "xxx,team:a_b,env:production,"));
     assert_false(body_has(&r, "empty:"));
+}
+
+/* Half a character would make the whole message one that no reader of protobuf takes. */
+static void otlp_gets_whole_keys(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"};
+    char tag[256] = "", want[256] = "\x0a\x7e"; /* of field 1, 126 bytes */
+    uint8_t *body = NULL;
+    size_t len;
+    memset(tag, 'k', 126);
+    memset(want + 2, 'k', 126);
+    strcat(want, "\x12"); /* field 2 */
+    strcat(tag, "\xc3\xa9\xc3\xa9:v");
+    send_tagged(&r, CLP_UPLOAD_OTLP, &payload, tag);
+    assert_int_equal(clp_gunzip(r.body, r.body_len, 1 << 20, &body, &len), 0);
+    assert_non_null(memmem(body, len, want, strlen(want)));
+    free(body);
 }
 
 static int setup(void **state)
@@ -404,6 +430,7 @@ int main(void)
         cmocka_unit_test(an_echo_shows_no_secrets),
         cmocka_unit_test(an_agent_may_have_an_address_of_six),
         cmocka_unit_test(datadog_gets_totals_and_whole_tags),
+        cmocka_unit_test(otlp_gets_whole_keys),
     };
     /* A proxy of the machine's environment would stand between us and the receiver. */
     (void)setenv("no_proxy", "*", 1);

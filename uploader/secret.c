@@ -63,6 +63,7 @@ static void cleanup_url(CURLU **u)
     curl_url_cleanup(*u);
 }
 
+/* Kept with the longest first: of "admin123" nothing must stay because "admin" went before it. */
 static int add_bytes(struct clp_secrets *s, const char *text, size_t len)
 {
     if (len < CLP_SECRET_MIN_BYTES)
@@ -71,10 +72,13 @@ static int add_bytes(struct clp_secrets *s, const char *text, size_t len)
     if (!longer)
         return -ENOMEM;
     s->items = longer;
-    s->items[s->count] = strndup(text, len);
-    if (!s->items[s->count])
+    char *copy = strndup(text, len);
+    if (!copy)
         return -ENOMEM;
-    s->count++;
+    size_t at = s->count++;
+    for (; at > 0 && strlen(s->items[at - 1]) < len; at--)
+        s->items[at] = s->items[at - 1];
+    s->items[at] = copy;
     return 0;
 }
 

@@ -260,7 +260,7 @@ static int look_at_proxy(struct clp_transfer *t, const char *proxy)
         proxy = proxy_of_environment(t->in->request_url);
     t->proxy_is_odd = proxy && *proxy && is_odd_proxy(proxy);
     int r = clp_secrets_add_url(&t->secrets, proxy);
-    return r < 0 || !t->proxy_is_odd ? r : clp_secrets_add(&t->secrets, proxy);
+    return r < 0 ? r : clp_secrets_add(&t->secrets, proxy);
 }
 
 /* Those of the URL, and what becomes of user and password. */

@@ -220,28 +220,39 @@ static int drop_file(const struct place *p, const char *file)
 {
     char sent[NAME_MAX + 8];
     if (unlinkat(p->fd, file, 0) < 0 && errno != ENOENT)
-        return fail(code_of(errno), "cannot remove %s: %s", file, strerror(errno));
+        return -errno;
     (void)snprintf(sent, sizeof(sent), "%.*s.sent", (int)(strlen(file) - strlen(ENDING)), file);
     (void)unlinkat(p->fd, sent, 0);
-    return CLP_EXIT_DONE;
+    return 0;
+}
+
+static int dropped(const char *file, int r)
+{
+    return r < 0 ? fail(code_of(-r), "cannot remove %s: %s", file, strerror(-r)) : CLP_EXIT_DONE;
+}
+
+/* The first that cannot be removed is named: all others may have the same reason. */
+static int drop_all(const struct place *p)
+{
+    int code = CLP_EXIT_DONE, failed = 0;
+    for (int i = 0; i < p->count; i++) {
+        const char *file = p->names[i]->d_name;
+        int r = drop_file(p, file);
+        if (r < 0 && failed++ == 0)
+            code = dropped(file, r);
+    }
+    printf("%d dropped\n", p->count - failed);
+    return failed > 1 ? fail(code, "%d others cannot be removed either", failed - 1) : code;
 }
 
 static int drop(const struct place *p, const struct clp_cli *cli)
 {
     char file[NAME_MAX + 1];
-    int code = CLP_EXIT_DONE, dropped = 0;
-    if (!cli->spool_all) {
-        if (!find_file(p, cli->words[1], file))
-            return no_such(p, cli->words[1]);
-        return drop_file(p, file);
-    }
-    for (int i = 0; i < p->count; i++) {
-        int r = drop_file(p, p->names[i]->d_name);
-        dropped += r == CLP_EXIT_DONE;
-        code = r == CLP_EXIT_DONE ? code : r;
-    }
-    printf("%d dropped\n", dropped);
-    return code;
+    if (cli->spool_all)
+        return drop_all(p);
+    if (!find_file(p, cli->words[1], file))
+        return no_such(p, cli->words[1]);
+    return dropped(file, drop_file(p, file));
 }
 
 /* ---- flush ----------------------------------------------------------------------------------- */

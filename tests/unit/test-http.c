@@ -282,9 +282,9 @@ static void an_echo_shows_no_secrets(void **state)
 {
     (void)state;
     static struct receiver r;
-    static const char *const headers[] = {"X-Key: s3cret-key"};
+    static const char *const headers[] = {"X-Name: s3cr", "X-Key: s3cret-key"};
     static const char body[] =
-        "POST /in?key=s3cret-query with Authorization: Basic dXNlcjpwYXNzdzByZA== (user:passw0rd), "
+        "POST /in?key=s3cret-query with Authorization: Basic cGFzczpwYXNzdzByZA== (pass:passw0rd), "
         "X-Key: s3cret-key, Bearer t0ken, too little: s3cret-k";
     char reply[512], url[128];
     struct clp_upload_result result;
@@ -298,8 +298,8 @@ static void an_echo_shows_no_secrets(void **state)
     struct clp_upload u = {.kind = CLP_UPLOAD_HTTP,
                            .url = url,
                            .headers = headers,
-                           .header_count = 1,
-                           .user = "user",
+                           .header_count = 2,
+                           .user = "pass",
                            .password = "passw0rd",
                            .token = "t0ken"};
     assert_int_equal(clp_intake_open(&u, &in, NULL), 0);
@@ -307,7 +307,7 @@ static void an_echo_shows_no_secrets(void **state)
     clp_intake_close(in);
     receiver_stop(&r);
     assert_no_secrets(&result);
-    assert_null(strstr(result.text, "dXNlcjpwYXNzdzByZA"));
+    assert_null(strstr(result.text, "cGFzczpwYXNzdzByZA"));
     assert_non_null(strstr(result.text, "X-Key: **********, Bearer *****, too little: ********"));
 }
 

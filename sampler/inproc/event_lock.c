@@ -111,7 +111,7 @@ void clp_event_lock_start(const struct clp_event_here *h)
 
 bool clp_event_lock_waits(uint64_t lock, int32_t tid)
 {
-    uint32_t n = CLP_MIN(atomic_load(&W.used), WAITS_MAX);
+    uint32_t used = atomic_load(&W.used), n = CLP_MIN(used, WAITS_MAX);
     for (uint32_t i = 0; i < n; i++)
         if (atomic_load_explicit(&W.who[i].tid, memory_order_relaxed) == tid &&
             atomic_load(&W.who[i].lock) == lock)

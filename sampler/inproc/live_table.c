@@ -73,7 +73,7 @@ void clp_live_table_thin(struct clp_live_table *t, uint32_t most)
 {
     while (t->count > most) {
         /* Below the smallest size nothing would change. */
-        double threshold = CLP_MAX(t->threshold, smallest(t));
+        double least = smallest(t), threshold = CLP_MAX(t->threshold, least);
         while (expected(t, threshold) > most)
             threshold *= RAISE;
         t->threshold = CLP_MAX(threshold, t->threshold * RAISE);

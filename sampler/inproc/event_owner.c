@@ -1,5 +1,6 @@
 #include "sampler/inproc/event_owner.h"
 
+#include "base/core/random.h"
 #include "sampler/inproc/capture.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
@@ -139,12 +140,10 @@ void clp_event_owner_end(uint32_t watch, uint64_t now_ns, bool told)
 /* Uniform in [0, 1). */
 static double draw(struct watch *w)
 {
-    uint64_t x = atomic_load_explicit(&w->random, memory_order_relaxed);
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    atomic_store_explicit(&w->random, x, memory_order_relaxed);
-    return (double)((x * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
+    uint64_t state = atomic_load_explicit(&w->random, memory_order_relaxed);
+    double drawn = clp_random_unit(&state);
+    atomic_store_explicit(&w->random, state, memory_order_relaxed);
+    return drawn;
 }
 
 /* The length of the part that begins at part_ns: as long as all before it. */

@@ -2,6 +2,7 @@
 #include "sampler/inproc/spans.h"
 
 #include "base/core/arena.h"
+#include "base/core/random.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
 #include "sampler/inproc/image_files.h"
@@ -48,10 +49,7 @@ static struct {
 
 static uint64_t random_below(uint64_t n)
 {
-    W.random ^= W.random << 13;
-    W.random ^= W.random >> 7;
-    W.random ^= W.random << 17;
-    return n ? W.random % n : 0;
+    return n ? clp_random_u64(&W.random) % n : 0;
 }
 
 /* Half to one and a half times the mean, chosen before the interval begins.  Long intervals end on

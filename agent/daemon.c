@@ -263,8 +263,8 @@ static nfds_t add_targets(const struct clp_daemon *d, nfds_t n, uint64_t *until_
         struct clp_member *m = d->roster.members[i];
         m->fd_count = m->target ? clp_target_fds(m->target, fds + n) : 0;
         n += m->fd_count;
-        if (m->target)
-            *until_ns = CLP_MIN(*until_ns, clp_daemon_due_ns(d, m));
+        uint64_t due_ns = m->target ? clp_daemon_due_ns(d, m) : UINT64_MAX;
+        *until_ns = CLP_MIN(*until_ns, due_ns);
     }
     return n;
 }

@@ -125,9 +125,9 @@ static uint64_t next_number(const struct clp_daemon *d, const struct clp_member 
 {
     const struct clp_session *s = clp_target_session(m->target);
     uint64_t kept = s ? clp_session_kept_seq(s) : 0;
-    if (m->totals.next_seq > 0 && kept <= CLP_SEQ_MAX)
-        return CLP_MAX(m->totals.next_seq, kept);
-    return CLP_MAX(m->totals.next_seq, clp_seq_next(d->seq, m->cookie, kept));
+    if (m->totals.next_seq == 0 || kept > CLP_SEQ_MAX)
+        kept = clp_seq_next(d->seq, m->cookie, kept);
+    return CLP_MAX(m->totals.next_seq, kept);
 }
 
 static void deliver(struct clp_daemon *d, struct clp_member *m, const struct clp_window *w)

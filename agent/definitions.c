@@ -155,7 +155,7 @@ static void add_method(struct clp_definitions *d, const struct clp_reader_record
     if (clp_map_get_u64(&d->methods, r->method.rec->method_id))
         return;
     for (size_t i = 0; i < CLP_ARRAY_LEN(texts); i++)
-        total += len[i] = CLP_MIN(strlen(texts[i]), UINT16_MAX);
+        total += len[i] = strnlen(texts[i], UINT16_MAX);
     size_t bytes = sizeof(struct clp_def_method) + total;
     struct clp_def_method *m = new_entry(d, bytes);
     if (!m)

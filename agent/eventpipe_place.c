@@ -135,8 +135,9 @@ static void resolve(struct clp_epb *b, const struct clp_epb_stack *s, uint64_t t
         if (at_leaf && throws(b, id))
             continue;
         at_leaf = false;
-        r->from = CLP_MAX(r->from, clp_bodies_at(b->bodies, id)->birth);
-        r->until = CLP_MIN(r->until, clp_bodies_at(b->bodies, id)->death);
+        const struct clp_body *body = clp_bodies_at(b->bodies, id);
+        r->from = CLP_MAX(r->from, body->birth);
+        r->until = CLP_MIN(r->until, body->death);
         r->locations[r->count++] = body_location(b, id);
     }
     if (r->count == 0) /* nothing but the frames that throw */

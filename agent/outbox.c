@@ -280,7 +280,8 @@ static void fill_lane(struct clp_outbox *o, size_t at, struct clp_outbox_lane *r
 
 size_t clp_outbox_lanes(struct clp_outbox *o, struct clp_outbox_lane *ret, size_t cap)
 {
-    size_t count = is_started(o) ? CLP_MIN(clp_delivery_intakes(o->delivery), cap) : 0;
+    size_t count = is_started(o) ? clp_delivery_intakes(o->delivery) : 0;
+    count = CLP_MIN(count, cap);
     for (size_t i = 0; i < count; i++)
         fill_lane(o, i, &ret[i]);
     return count;

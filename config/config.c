@@ -394,7 +394,8 @@ void clp_config_doubt_environment(char *const *environment,
         size_t len = strcspn(*environment, "=");
         if (strncmp(*environment, PREFIX, strlen(PREFIX)) != 0)
             continue;
-        snprintf(rest, sizeof(rest), "%.*s", (int)CLP_MIN(len - strlen(PREFIX), sizeof(rest) - 1),
+        len -= strlen(PREFIX);
+        snprintf(rest, sizeof(rest), "%.*s", (int)CLP_MIN(len, sizeof(rest) - 1),
                  *environment + strlen(PREFIX));
         if (is_known_variable(&known, rest) || is_service_link(rest))
             continue;

@@ -130,7 +130,8 @@ int clp_model_round(const struct clp_profile *p, size_t value, int64_t *ret)
         return -ENOMEM;
     double rest;
     uint32_t count = split(p, value, ret, rests, &rest);
-    uint32_t up = CLP_MIN((uint32_t)llround(rest), count);
+    uint32_t up = (uint32_t)llround(rest);
+    up = CLP_MIN(up, count);
     qsort(rests, count, sizeof(*rests), by_fraction);
     for (uint32_t i = 0; i < up; i++)
         ret[rests[i].at]++;

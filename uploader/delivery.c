@@ -62,7 +62,8 @@ static uint64_t next_ns(const struct worker *w, uint64_t now_ns)
 static void wait_for_work(struct worker *w)
 {
     struct clp_delivery *d = w->box;
-    uint64_t now_ns = clp_clock_monotonic_ns(), until_ns = CLP_MAX(next_ns(w, now_ns), now_ns);
+    uint64_t now_ns = clp_clock_monotonic_ns(), until_ns = next_ns(w, now_ns);
+    until_ns = CLP_MAX(until_ns, now_ns);
     if (w->files) {
         struct timespec t = {.tv_sec = (time_t)(until_ns / CLP_NSEC_PER_SEC),
                              .tv_nsec = (long)(until_ns % CLP_NSEC_PER_SEC)};

@@ -40,7 +40,8 @@ static void pause_flight(struct flight *f, const struct clp_upload_result *resul
     lane->failed_while_stopping = true;
     lane->stats.failing = true;
     lane->stats.retried++;
-    lane->next_try_ns = CLP_MAX(lane->next_try_ns, clp_clock_monotonic_ns() + pause_ns);
+    uint64_t try_ns = clp_clock_monotonic_ns() + pause_ns;
+    lane->next_try_ns = CLP_MAX(lane->next_try_ns, try_ns);
     /* At 1, 2, 4, 8...: the log tells of a long outage, but not over and over. */
     if (news && (lane->failures & (lane->failures - 1)) == 0)
         clp_delivery_say(lane->box, CLP_LOG_WARNING, "will try again in %.1f s: %s",

@@ -187,7 +187,8 @@ static enum clp_session_state step(struct clp_recording *r, uint64_t until_ns)
     struct pollfd fds[1 + CLP_SESSION_FDS] = {
         {.fd = r->interrupted ? -1 : r->stop_fd, .events = POLLIN}};
     nfds_t n = 1 + clp_session_fds(clp_target_session(r->target), fds + 1);
-    (void)poll(fds, n, milliseconds_until(CLP_MIN(until_ns, clp_target_due_ns(r->target))));
+    uint64_t due_ns = clp_target_due_ns(r->target);
+    (void)poll(fds, n, milliseconds_until(CLP_MIN(until_ns, due_ns)));
     if (fds[0].revents && !r->at_step)
         r->interrupted = true;
     if (r->at_step)

@@ -1,5 +1,6 @@
 /* The handler.  Compiled without vector registers, without builtins and always optimised (see
  * CMakeLists.txt), so that it uses little stack and calls nothing but itself and the vdso. */
+#include "base/core/random.h"
 #include "sampler/inproc/capture.h"
 
 #include "sampler/inproc/capture_state.h"
@@ -208,12 +209,7 @@ static inline void store(struct clp_thread_slot *slot, uint64_t tag, const sigin
 
 static inline uint64_t jittered(struct clp_thread_slot *slot, uint64_t mean)
 {
-    uint64_t x = slot->random; /* xorshift64, Marsaglia 2003 */
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    slot->random = x;
-    return mean / 2 + ((x >> 32) * mean >> 32);
+    return mean / 2 + ((clp_random_u64(&slot->random) >> 32) * mean >> 32);
 }
 
 /* Many threads live for less than an interval. Theirs begins with short ones, so that most of them

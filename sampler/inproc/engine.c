@@ -297,8 +297,8 @@ static uint64_t effective_interval(void)
 /* So long the ring has room for a burst on all CPUs that nobody expects. */
 static uint64_t longest_wait(void)
 {
-    uint64_t cpus = (uint64_t)CLP_MAX(sysconf(_SC_NPROCESSORS_ONLN), 1);
-    uint64_t ns = capture_ring_bytes() / CAPTURE_BYTES * E.interval_ns / cpus;
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    uint64_t ns = capture_ring_bytes() / CAPTURE_BYTES * E.interval_ns / (uint64_t)CLP_MAX(cpus, 1);
     return CLP_MAX(CLP_MIN(ns, ROUND_QUIET_NS), ROUND_MAX_NS);
 }
 
@@ -635,7 +635,8 @@ uint64_t clp_engine_round(void)
         return E.detach_wanted || !clp_events_settled() || !clp_event_live_settled()
                    ? ROUND_NS
                    : CLP_ENGINE_IDLE;
-    return CLP_MIN(in_a_hurry() ? HURRY_NS : E.wait_ns, E.wall_wait_ns);
+    uint64_t wait_ns = in_a_hurry() ? HURRY_NS : E.wait_ns;
+    return CLP_MIN(wait_ns, E.wall_wait_ns);
 }
 
 /* ---- the end ---- */

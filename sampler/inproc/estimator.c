@@ -47,8 +47,9 @@ static double chance(const struct clp_threshold *t, uint64_t i, uint64_t size, u
     double first = (double)atomic_load_explicit(&t->first, memory_order_relaxed) / ONE;
     uint32_t tighter = atomic_load_explicit(&t->tighter, memory_order_relaxed);
     double p = CLP_MAX((double)size / tau + floor, first / (double)i);
-    p = i == 1 ? CLP_MAX(CLP_MIN(first, 1.0), halved(p, tighter + halvings))
-               : halved(p, tighter + halvings);
+    p = halved(p, tighter + halvings);
+    if (i == 1)
+        p = CLP_MAX(p, first);
     return CLP_MIN(p, 1.0);
 }
 

@@ -25,20 +25,6 @@ struct allocation {
     double objects, bytes;
 };
 
-static uint64_t u64_at(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
-static uint32_t u32_at(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
 /* The name of a type between `head` bytes before it and `tail` bytes behind its end. */
 static bool find_name(const struct clp_event_here *h, size_t head, size_t tail,
                       struct allocation *ret)
@@ -111,12 +97,12 @@ void clp_event_alloc_sampled(const struct clp_event_here *h)
     struct allocation a;
     if (!find_name(h, 14, 24, &a))
         return;
-    const uint8_t *rest = h->data + 14 + 2 * (a.name_units + 1);
-    double size = (double)u64_at(rest + 8);
-    a.address = u64_at(rest);
+    size_t rest = 14 + 2 * (a.name_units + 1);
+    double size = (double)clp_event_u64(h, rest + 8);
+    a.address = clp_event_u64(h, rest);
     if (size < OBJECT_BYTES_MIN)
         return;
-    a.heap = heap_of(u32_at(h->data), size);
+    a.heap = heap_of(clp_event_u32(h, 0), size);
     a.objects = 1.0 / clp_sampled_chance(size, MEAN_BYTES);
     a.bytes = size * a.objects;
     offer(h, &a);
@@ -129,11 +115,11 @@ void clp_event_alloc_tick(const struct clp_event_here *h)
     struct allocation a;
     if (!find_name(h, 26, 20, &a))
         return;
-    const uint8_t *rest = h->data + 26 + 2 * (a.name_units + 1);
-    double size = (double)u64_at(rest + 12);
-    a.address = u64_at(rest + 4);
-    a.heap = heap_of(u32_at(h->data + 4), size);
-    a.bytes = (double)u64_at(h->data + 10);
+    size_t rest = 26 + 2 * (a.name_units + 1);
+    double size = (double)clp_event_u64(h, rest + 12);
+    a.address = clp_event_u64(h, rest + 4);
+    a.heap = heap_of(clp_event_u32(h, 4), size);
+    a.bytes = (double)clp_event_u64(h, 10);
     a.objects = a.bytes / CLP_MAX(size, (double)OBJECT_BYTES_MIN);
     if (a.bytes <= 0 || a.bytes > 1e15)
         return;

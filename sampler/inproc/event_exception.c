@@ -4,6 +4,7 @@
  * counted apart and is no sample. Every other throw counts once, handled or not. */
 #include "sampler/inproc/event_exception.h"
 
+#include "base/core/random.h"
 #include "sampler/inproc/estimator.h"
 #include "sampler/inproc/event_path.h"
 #include "sampler/inproc/loop.h"
@@ -149,14 +150,6 @@ void clp_event_exception(const struct clp_event_here *h)
 
 static uint64_t random_state = 0x2545f4914f6cdd1dull;
 
-static double loop_random(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (double)(random_state >> 11) * 0x1p-53;
-}
-
 void clp_event_exception_take(struct clp_event *e, uint64_t pass,
                               const struct clp_events_sink *sink)
 {
@@ -168,7 +161,8 @@ void clp_event_exception_take(struct clp_event *e, uint64_t pass,
     struct clp_event_member *m = clp_event_member_make(e, pass, sink);
     if (!m || !kept[at].places)
         return;
-    uint32_t place = clp_reservoir_place(kept[at].count, kept[at].cap, loop_random());
+    uint32_t place =
+        clp_reservoir_place(kept[at].count, kept[at].cap, clp_random_unit(&random_state));
     kept[at].places[place] = m;
     kept[at].count = CLP_MAX(kept[at].count, place + 1);
 }
@@ -176,7 +170,8 @@ void clp_event_exception_take(struct clp_event *e, uint64_t pass,
 /* Whole numbers that add up to n; who gets one more is left to chance. */
 static void share(uint32_t at, uint64_t n, const struct clp_events_sink *sink)
 {
-    uint64_t count = kept[at].count, first = (uint64_t)(loop_random() * (double)count), given = 0;
+    uint64_t count = kept[at].count,
+             first = (uint64_t)(clp_random_unit(&random_state) * (double)count), given = 0;
     for (uint64_t i = 0; n && i < count; i++) {
         const struct clp_event_member *m = kept[at].places[(first + i) % count];
         uint64_t up_to = n / count * (i + 1) + n % count * (i + 1) / count;

@@ -74,14 +74,6 @@ static struct {
 
 /* ---- callback ---- */
 
-static uint32_t u32_at(const struct clp_event_here *h, uint32_t offset)
-{
-    uint32_t v = 0;
-    if (offset + sizeof(v) <= h->len)
-        memcpy(&v, h->data + offset, sizeof(v));
-    return v;
-}
-
 static void put(const struct clp_event_here *h, enum clp_event_type type, uint64_t number,
                 uint64_t number2)
 {
@@ -99,11 +91,11 @@ void clp_event_gc(const struct clp_event_here *h, uint32_t id)
 {
     switch (id) {
     case 1:
-        put(h, CLP_EVENT_GC_START, u32_at(h, 0) | (uint64_t)u32_at(h, 4) << 32,
-            u32_at(h, 8) | (uint64_t)u32_at(h, 12) << 32);
+        put(h, CLP_EVENT_GC_START, clp_event_u32(h, 0) | (uint64_t)clp_event_u32(h, 4) << 32,
+            clp_event_u32(h, 8) | (uint64_t)clp_event_u32(h, 12) << 32);
         break;
     case 2:
-        put(h, CLP_EVENT_GC_END, u32_at(h, 0), 0);
+        put(h, CLP_EVENT_GC_END, clp_event_u32(h, 0), 0);
         break;
     case 7:
         put(h, CLP_EVENT_GC_RESTART, 0, 0);
@@ -112,10 +104,10 @@ void clp_event_gc(const struct clp_event_here *h, uint32_t id)
         put(h, CLP_EVENT_GC_SUSPENDED, 0, 0);
         break;
     case 9:
-        put(h, CLP_EVENT_GC_SUSPEND, u32_at(h, 0), 0);
+        put(h, CLP_EVENT_GC_SUSPEND, clp_event_u32(h, 0), 0);
         break;
     default:
-        put(h, CLP_EVENT_GC_TRIGGER, u32_at(h, 0), 0);
+        put(h, CLP_EVENT_GC_TRIGGER, clp_event_u32(h, 0), 0);
     }
 }
 

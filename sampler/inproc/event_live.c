@@ -25,7 +25,7 @@ struct collection {
 static struct {
     _Atomic bool wanted;
     _Atomic uint32_t holders; /* callbacks that are making a handle */
-    _Atomic uint64_t made, destroyed, refused;
+    _Atomic uint64_t made, destroyed;
     /* loop */
     struct clp_live_table table;
     struct collection under_way[COLLECTIONS];
@@ -36,7 +36,6 @@ static struct {
     uint64_t done_any, done_1, done_2;
     bool untested; /* a collection was done since the last test */
     uint64_t tested_ns;
-    uint64_t thinned, test_ns;
     bool failed; /* no memory */
 } L;
 
@@ -53,8 +52,6 @@ uint64_t clp_event_live_hold(uint64_t object)
     if (atomic_load(&L.wanted) && info && object && now < CLP_LIVE_HANDLES_MAX &&
         CLR_OK(info->slots->create_handle(info, object, HANDLE_WEAK, &handle)) && handle)
         atomic_fetch_add(&L.made, 1);
-    else
-        atomic_fetch_add(&L.refused, 1);
     atomic_fetch_sub(&L.holders, 1);
     return handle;
 }
@@ -97,12 +94,10 @@ static void test(uint64_t now_ns)
     struct clr_info *info = clp_runtime_info();
     if (!L.untested || !info)
         return;
-    uint64_t began = clp_clock_self_ns();
     L.untested = false;
     L.tested_ns = now_ns;
     L.table.user = info;
     (void)clp_live_table_sweep(&L.table, is_dead);
-    L.test_ns += clp_clock_self_ns() - began;
 }
 
 void clp_event_live_round(uint64_t now_ns)
@@ -210,13 +205,9 @@ static int generation_of(const struct clp_live_entry *e)
 /* What is dead goes first; then chance decides. */
 static void make_room(uint32_t most)
 {
-    uint32_t was = L.table.count;
     test(clp_clock_monotonic_ns());
-    if (L.table.count <= most)
-        return;
-    was = L.table.count;
-    clp_live_table_thin(&L.table, most);
-    L.thinned += was - L.table.count;
+    if (L.table.count > most)
+        clp_live_table_thin(&L.table, most);
 }
 
 static uint32_t take_trace(const struct clp_event_member *m)
@@ -342,16 +333,6 @@ void clp_event_live_write(uint64_t now_ns, const struct clp_events_sink *sink)
         if (all[i].trace_and_one)
             write_group(&all[i], now_ns, sink);
     clp_pages_free(all, bytes);
-}
-
-void clp_event_live_totals(struct clp_live_totals *ret)
-{
-    *ret = (struct clp_live_totals){
-        .handles = atomic_load(&L.made) - atomic_load(&L.destroyed),
-        .thinned = L.thinned,
-        .refused = atomic_load(&L.refused),
-        .test_ns = L.test_ns,
-    };
 }
 
 size_t clp_event_live_bytes(void)

@@ -42,13 +42,6 @@ void clp_event_live_round(uint64_t now_ns);
 /* Writes what lives, to one reader: a state, not a sum over time. */
 void clp_event_live_write(uint64_t now_ns, const struct clp_events_sink *sink);
 
-struct clp_live_totals {
-    uint64_t handles; /* now */
-    uint64_t thinned; /* objects left out when the table was full; others stand for them */
-    uint64_t refused; /* handles that the runtime did not make */
-    uint64_t test_ns; /* CPU time of tests */
-};
-void clp_event_live_totals(struct clp_live_totals *ret);
 size_t clp_event_live_bytes(void);
 
 #endif

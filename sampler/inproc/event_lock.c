@@ -74,13 +74,6 @@ static void give_place(uint32_t number)
     clp_unlock(&W.lock);
 }
 
-static uint64_t u64_at(const uint8_t *p)
-{
-    uint64_t v;
-    memcpy(&v, p, sizeof(v));
-    return v;
-}
-
 /* ---- callback ---- */
 
 /* u8 flags | u16 instance | u64 lock | u64 object | u64 owner's tid */
@@ -89,8 +82,8 @@ void clp_event_lock_start(const struct clp_event_here *h)
     struct clp_event_thread *t = h->thread;
     if (!t || h->version < 2 || h->len < 27 || atomic_load(&t->wait_since_ns))
         return;
-    t->wait_lock = u64_at(h->data + 3);
-    t->wait_owner = u64_at(h->data + 19);
+    t->wait_lock = clp_event_u64(h, 3);
+    t->wait_owner = clp_event_u64(h, 19);
     t->wait_place = take_place();
     t->wait_watch = clp_event_owner_begin(h, t->wait_lock, t->wait_owner);
     struct wait *w = place(t->wait_place);
@@ -111,7 +104,7 @@ void clp_event_lock_start(const struct clp_event_here *h)
 
 bool clp_event_lock_waits(uint64_t lock, int32_t tid)
 {
-    uint32_t n = CLP_MIN(atomic_load(&W.used), WAITS_MAX);
+    uint32_t used = atomic_load(&W.used), n = CLP_MIN(used, WAITS_MAX);
     for (uint32_t i = 0; i < n; i++)
         if (atomic_load_explicit(&W.who[i].tid, memory_order_relaxed) == tid &&
             atomic_load(&W.who[i].lock) == lock)

@@ -1,11 +1,13 @@
 #include "sampler/inproc/event_owner.h"
 
+#include "base/core/random.h"
 #include "sampler/inproc/capture.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
 #include "sampler/inproc/image_files.h"
 #include "sampler/inproc/loop.h"
 #include "sampler/inproc/thread_table.h"
+#include "sampler/inproc/wall.h"
 #include "sampler/inproc/wall_shot.h"
 
 #include <errno.h>
@@ -20,7 +22,6 @@
 #define COST_ROUNDS_NS 20000u
 #define BURST 64u
 #define LOOK_TOGETHER_NS 50000u
-#define TRIES 3u
 
 enum state { FREE, FILLING, OPEN, TOLD, ABANDONED };
 
@@ -53,7 +54,6 @@ static struct {
     bool keep_files;
     uint64_t pass;
     uint64_t mean_cost_ns;
-    struct clp_owner_totals totals;
 } W = {.every_ns = COST_FIRST_NS * 1000ull / COST_PPM * 1000};
 
 /* A wait may have been forgotten meanwhile, and its place taken by another. */
@@ -140,12 +140,10 @@ void clp_event_owner_end(uint32_t watch, uint64_t now_ns, bool told)
 /* Uniform in [0, 1). */
 static double draw(struct watch *w)
 {
-    uint64_t x = atomic_load_explicit(&w->random, memory_order_relaxed);
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    atomic_store_explicit(&w->random, x, memory_order_relaxed);
-    return (double)((x * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
+    uint64_t state = atomic_load_explicit(&w->random, memory_order_relaxed);
+    double drawn = clp_random_unit(&state);
+    atomic_store_explicit(&w->random, state, memory_order_relaxed);
+    return drawn;
 }
 
 /* The length of the part that begins at part_ns: as long as all before it. */
@@ -192,18 +190,6 @@ static void keep(struct look *l, const uint64_t *frames, uint32_t count)
             l->frames[l->count++] = frames[i];
 }
 
-static int shoot(struct clp_record *r, struct clp_wall_shot *shot)
-{
-    const struct clp_thread_slot *slot = clp_table_slot(r);
-    uint64_t object = atomic_load(&slot->thread_object), offset = clp_capture_hijack_offset();
-    int e = -EAGAIN;
-    for (unsigned i = 0; i < TRIES && e == -EAGAIN; i++)
-        e = clp_wall_shot_take(r->pub.tid, r->pub.thread_id, slot, CLP_WALL_COPY_MAX,
-                               clp_collect_hijack_stub(), object && offset ? object + offset : 0,
-                               shot);
-    return e;
-}
-
 /* What was seen counts only if the owner was it all the time, and the wait went on. */
 static void look_at(struct watch *w)
 {
@@ -214,10 +200,9 @@ static void look_at(struct watch *w)
     struct clp_record *r = clp_table_by_tid(tid);
     clp_unlock(&clp_thread_table.lock);
     w->looked = true;
-    W.totals.looks++;
     if (!r || clp_event_lock_waits(w->lock, tid) || clp_wall_shot_init(W.keep_files) < 0)
         return;
-    int e = shoot(r, &shot);
+    int e = clp_wall_shoot(r, CLP_WALL_COPY_MAX, &shot);
     if (e == 0)
         clp_collect_stack(&shot.in, clp_table_slot(r), W.pass, &stack);
     if (atomic_load(&w->owner) != tid || atomic_load(&w->state) != OPEN ||
@@ -225,18 +210,11 @@ static void look_at(struct watch *w)
         return;
     keep(&w->part, stack.frames, stack.count);
     w->part.running = e == -EBUSY || e == -EAGAIN;
-    W.totals.running += w->part.running;
-}
-
-static uint64_t cost_clock(void)
-{
-    return clp_clock_self_ns() - clp_image_files_load_ns();
 }
 
 static void account(uint64_t cost_ns, uint32_t looks)
 {
     uint64_t each = cost_ns / looks + COST_ROUNDS_NS;
-    W.totals.cost_ns += cost_ns;
     W.mean_cost_ns = W.mean_cost_ns ? (15 * W.mean_cost_ns + each) / 16 : each;
     /* A wait has some two looks. */
     atomic_store(&W.every_ns, 2 * W.mean_cost_ns * 1000 / COST_PPM * 1000);
@@ -274,12 +252,15 @@ uint64_t clp_event_owner_round(uint64_t pass)
     if (atomic_load_explicit(&W.open, memory_order_acquire) == 0)
         return next;
     W.pass = pass;
-    uint64_t began = cost_clock();
-    for (uint32_t i = 0; i < WATCHES; i++)
-        if (atomic_load_explicit(&W.watches[i].state, memory_order_acquire) != FREE)
-            next = CLP_MIN(next, visit(&W.watches[i], &looks));
+    uint64_t began = clp_image_files_cost_ns();
+    for (uint32_t i = 0; i < WATCHES; i++) {
+        if (atomic_load_explicit(&W.watches[i].state, memory_order_acquire) == FREE)
+            continue;
+        uint64_t due_ns = visit(&W.watches[i], &looks);
+        next = CLP_MIN(next, due_ns);
+    }
     if (looks)
-        account(cost_clock() - began, looks);
+        account(clp_image_files_cost_ns() - began, looks);
     uint64_t now = clp_clock_monotonic_ns();
     return next == UINT64_MAX ? next : CLP_MAX(next, now + LOOK_TOGETHER_NS) - now;
 }
@@ -334,7 +315,6 @@ void clp_event_owner_add(uint32_t watch, uint64_t until_ns, struct clp_event_mem
     m->frames = frames;
     m->count = (uint16_t)(m->count + l->count);
     m->other_count = l->count;
-    W.totals.added++;
     sink->define(sink->user, m->thread, m->frames, m->count);
 }
 
@@ -355,9 +335,4 @@ void clp_event_owner_stop(void)
     for (uint32_t i = 0; i < WATCHES; i++)
         if (atomic_load(&W.watches[i].state) > FILLING)
             release(&W.watches[i]);
-}
-
-void clp_event_owner_totals(struct clp_owner_totals *ret)
-{
-    *ret = W.totals;
 }

@@ -44,11 +44,4 @@ void clp_event_owner_add(uint32_t watch, uint64_t until_ns, struct clp_event_mem
                          const struct clp_events_sink *sink);
 void clp_event_owner_release(uint32_t watch);
 
-struct clp_owner_totals {
-    uint64_t looks, running; /* at owners, and those that ran just then */
-    uint64_t added;          /* waits that an owner's stack was added to */
-    uint64_t cost_ns;        /* CPU time of looks */
-};
-void clp_event_owner_totals(struct clp_owner_totals *ret);
-
 #endif

@@ -19,7 +19,7 @@ uint64_t clp_event_path_find(uint64_t base, uint64_t high, uint32_t *hint);
  * walk is confirmed by the copied stack; whether it is one now. Loop thread. */
 bool clp_event_path_learn(const struct clp_event *e, const struct clp_capture *c,
                           const struct clp_walk_frame *frames, uint32_t top);
-/* Code was unloaded or replaced, or another runtime begins: nothing is known. */
+/* Nothing is known any more. No session runs: no callback follows a path. */
 void clp_event_path_forget(void);
 
 #endif

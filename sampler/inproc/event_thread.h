@@ -7,6 +7,7 @@
 #define CLP_SAMPLER_INPROC_EVENT_THREAD_H
 
 #include "base/core/core.h"
+#include "base/core/random.h"
 #include "sampler/inproc/clp_span.h"
 
 #include <stdbool.h>
@@ -46,12 +47,7 @@ struct clp_event_thread *clp_event_thread_at(uint32_t i);
 /* Uniform in [0, 1). */
 static inline double clp_event_random(struct clp_event_thread *t)
 {
-    uint64_t x = t->random; /* xorshift64* (Vigna 2016) */
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    t->random = x;
-    return (double)((x * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
+    return clp_random_unit(&t->random);
 }
 
 #endif

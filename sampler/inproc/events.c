@@ -256,6 +256,7 @@ void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
 void clp_events_discard(void)
 {
     struct clp_event *e;
+    clp_event_path_forget();
     while ((e = clp_event_peek())) {
         if (e->type == CLP_EVENT_ALLOC)
             clp_event_live_take(e->number, e, NULL);

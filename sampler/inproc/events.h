@@ -16,6 +16,7 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
 
 /* What an entry of the event ring is about. */
 enum clp_event_type {
@@ -54,6 +55,23 @@ struct clp_event_here {
     uint32_t version;
     bool urgent; /* no other event can stand for this one */
 };
+/* Little-endian numbers of the payload; 0 outside of it. */
+static inline uint32_t clp_event_u32(const struct clp_event_here *h, size_t offset)
+{
+    uint32_t v = 0;
+    if (offset + sizeof(v) <= h->len)
+        memcpy(&v, h->data + offset, sizeof(v));
+    return v;
+}
+
+static inline uint64_t clp_event_u64(const struct clp_event_here *h, size_t offset)
+{
+    uint64_t v = 0;
+    if (offset + sizeof(v) <= h->len)
+        memcpy(&v, h->data + offset, sizeof(v));
+    return v;
+}
+
 void clp_event_exception(const struct clp_event_here *h);       /* 80 */
 void clp_event_alloc_tick(const struct clp_event_here *h);      /* 10 */
 void clp_event_alloc_sampled(const struct clp_event_here *h);   /* 303 */

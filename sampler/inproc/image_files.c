@@ -278,7 +278,7 @@ void clp_image_files_load(struct clp_image_file *f)
     F.load_ns += clp_clock_self_ns() - began;
 }
 
-uint64_t clp_image_files_load_ns(void)
+uint64_t clp_image_files_cost_ns(void)
 {
-    return F.load_ns;
+    return clp_clock_self_ns() - F.load_ns;
 }

@@ -50,8 +50,9 @@ struct clp_image_file *clp_image_files_at(uint32_t file);
  * mapped: its first page equals the one in memory (device and inode differ between maps and stat on
  * overlay file systems). Takes up to some 10 ms. */
 void clp_image_files_load(struct clp_image_file *f);
-/* CPU time that all loading has taken. */
-uint64_t clp_image_files_load_ns(void);
+/* The calling thread's CPU clock, but for what loading has taken: the price of looks at threads,
+ * of which reading an image's tables, once in its life, is no part. Loop thread. */
+uint64_t clp_image_files_cost_ns(void);
 
 uint64_t clp_image_files_refused(void); /* beyond the ceilings */
 size_t clp_image_files_bytes(void);

@@ -94,8 +94,8 @@ static int send_hello(const struct clp_link *l)
 static void keep_seq(const struct clp_link *l)
 {
     const struct clp_wire_header *h = l->mapping;
-    if (h)
-        kept_seq = CLP_MAX(kept_seq, atomic_load_explicit(&h->next_seq, memory_order_relaxed));
+    uint64_t seq = h ? atomic_load_explicit(&h->next_seq, memory_order_relaxed) : 0;
+    kept_seq = CLP_MAX(kept_seq, seq);
 }
 
 static void hand_on_seq(const struct clp_link *l)

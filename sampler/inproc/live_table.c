@@ -1,18 +1,9 @@
 #include "sampler/inproc/live_table.h"
 
+#include "base/core/random.h"
+
 #define RAISE 1.25
 #define ROOMY 2u /* below one part in so many the threshold is lowered */
-
-/* Uniform in [0, 1): xorshift64* (Vigna 2016). */
-static double draw(struct clp_live_table *t)
-{
-    uint64_t x = t->random;
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    t->random = x;
-    return (double)((x * 0x2545f4914f6cdd1dull) >> 11) * 0x1p-53;
-}
 
 /* What is left of an entry's chance at a threshold, as a share of it. */
 static double share_at(const struct clp_live_entry *e, double threshold)
@@ -24,7 +15,7 @@ static double share_at(const struct clp_live_entry *e, double threshold)
 static bool stays(struct clp_live_table *t, struct clp_live_entry *e)
 {
     double share = share_at(e, t->threshold);
-    if (share < 1 && draw(t) >= share)
+    if (share < 1 && clp_random_unit(&t->random) >= share)
         return false;
     e->chance *= share;
     return true;
@@ -73,7 +64,7 @@ void clp_live_table_thin(struct clp_live_table *t, uint32_t most)
 {
     while (t->count > most) {
         /* Below the smallest size nothing would change. */
-        double threshold = CLP_MAX(t->threshold, smallest(t));
+        double least = smallest(t), threshold = CLP_MAX(t->threshold, least);
         while (expected(t, threshold) > most)
             threshold *= RAISE;
         t->threshold = CLP_MAX(threshold, t->threshold * RAISE);

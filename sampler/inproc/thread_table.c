@@ -340,7 +340,7 @@ static bool is_stale(const struct clp_record *r, uint64_t clr_thread, const stru
     if (r->key_clr && r->key_clr != clr_thread)
         return true;
     /* Before the clock is read: the loop raises it. */
-    uint64_t seen = CLP_MAX(atomic_load(&r->clock_read_ns), r->final_ns);
+    uint64_t read = atomic_load(&r->clock_read_ns), seen = CLP_MAX(read, r->final_ns);
     return clp_clock_self_ns() < seen;
 }
 

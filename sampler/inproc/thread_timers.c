@@ -122,7 +122,7 @@ void clp_timers_rotate(uint64_t now_ns)
     if (now_ns - last_ns < ROTATE_EVERY_NS || !n)
         return;
     last_ns = now_ns;
-    uint32_t most = CLP_MIN(waiting(), ROTATE_AT_MOST);
+    uint32_t wait = waiting(), most = CLP_MIN(wait, ROTATE_AT_MOST);
     for (uint32_t i = 0; i < n && moved < most; i++) {
         struct clp_record *r = record_at(take_at++);
         if (r && clp_record_has_timer(r) && now_ns - r->rearmed_ns >= ROTATE_EVERY_NS) {

@@ -316,7 +316,8 @@ static uint64_t read_all_clocks(uint64_t now_ns, bool timers)
         began = clp_clock_monotonic_ns();
         (void)visit_all(now_ns, timers);
     }
-    return (clp_clock_monotonic_ns() - began) * CLP_MIN(state.cpus, clp_threads_count());
+    uint32_t threads = clp_threads_count();
+    return (clp_clock_monotonic_ns() - began) * CLP_MIN(state.cpus, threads);
 }
 
 static void refresh_quota(uint64_t now_ns)
@@ -447,7 +448,8 @@ uint64_t clp_threads_scan(uint64_t now_ns)
     clp_account_short_lived(now_ns, slack, false);
     clp_timers_rotate(now_ns);
     clp_bounds_learn(now_ns);
-    uint64_t pause = CLP_MAX((clp_clock_self_ns() - began) * SCAN_COST_FACTOR, SCAN_MIN_NS);
+    uint64_t cost = clp_clock_self_ns() - began;
+    uint64_t pause = CLP_MAX(cost * SCAN_COST_FACTOR, SCAN_MIN_NS);
     /* A process that sleeps is looked at less and less often, where wall samples look as well. */
     if (!state.any_moved && clp_thread_table.ended)
         pause = CLP_MAX(pause, CLP_MIN(2 * state.pause_ns, SCAN_QUIET_NS));

@@ -2,6 +2,7 @@
 #include "sampler/inproc/spans.h"
 
 #include "base/core/arena.h"
+#include "base/core/random.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
 #include "sampler/inproc/image_files.h"
@@ -48,10 +49,7 @@ static struct {
 
 static uint64_t random_below(uint64_t n)
 {
-    W.random ^= W.random << 13;
-    W.random ^= W.random >> 7;
-    W.random ^= W.random << 17;
-    return n ? W.random % n : 0;
+    return n ? clp_random_u64(&W.random) % n : 0;
 }
 
 /* Half to one and a half times the mean, chosen before the interval begins.  Long intervals end on
@@ -254,15 +252,15 @@ static void take_stack(struct clp_record *r, const struct clp_wall_shot *shot,
     w->clock_ns = shot->clock_ns;
 }
 
-static int shoot(struct clp_record *r, struct clp_wall_shot *shot)
+int clp_wall_shoot(struct clp_record *r, uint32_t copy_bytes, struct clp_wall_shot *ret)
 {
     const struct clp_thread_slot *slot = clp_table_slot(r);
     uint64_t object = atomic_load(&slot->thread_object), offset = clp_capture_hijack_offset();
     int e = -EAGAIN;
     for (unsigned i = 0; i < TRIES && e == -EAGAIN; i++) {
-        e = clp_wall_shot_take(r->pub.tid, r->pub.thread_id, slot, r->wall.copy_bytes,
+        e = clp_wall_shot_take(r->pub.tid, r->pub.thread_id, slot, copy_bytes,
                                clp_collect_hijack_stub(), object && offset ? object + offset : 0,
-                               shot);
+                               ret);
         W.totals.moved += e == -EAGAIN;
     }
     return e;
@@ -273,13 +271,13 @@ static int look_at(struct clp_record *r)
 {
     struct clp_wall_shot shot;
     struct clp_collect_stack stack;
-    int e = shoot(r, &shot);
+    int e = clp_wall_shoot(r, r->wall.copy_bytes, &shot);
     if (e < 0)
         return e;
     clp_collect_stack(&shot.in, clp_table_slot(r), W.pass, &stack);
     if (stack.flags & CLP_SAMPLE_TRUNCATED && r->wall.copy_bytes < CLP_WALL_COPY_MAX) {
         r->wall.copy_bytes = CLP_WALL_COPY_MAX;
-        if ((e = shoot(r, &shot)) < 0)
+        if ((e = clp_wall_shoot(r, CLP_WALL_COPY_MAX, &shot)) < 0)
             return e;
         clp_collect_stack(&shot.in, clp_table_slot(r), W.pass, &stack);
     }
@@ -337,17 +335,11 @@ static void meet(uint32_t index, uint64_t now_ns)
     W.due_ns[index] = now_ns + random_below(INTERVAL_NS);
 }
 
-/* CPU time for looks. Reading an image's tables, once in its life, is no part of what they cost. */
-static uint64_t cost_clock(void)
-{
-    return clp_clock_self_ns() - clp_image_files_load_ns();
-}
-
 /* False: the budget is used up. */
 static bool visit_due(uint64_t now_ns, uint64_t *ret_next_ns)
 {
     uint32_t n = clp_table_count(), looks = 0;
-    uint64_t began = cost_clock(), next = UINT64_MAX;
+    uint64_t began = clp_image_files_cost_ns(), next = UINT64_MAX;
     bool left = true;
     for (uint32_t i = 0; i < n && left; i++) {
         uint32_t index = W.cursor < n ? W.cursor : 0;
@@ -360,12 +352,12 @@ static bool visit_due(uint64_t now_ns, uint64_t *ret_next_ns)
             if (r && atomic_load(&r->state) == CLP_RECORD_LIVE)
                 visit(r, now_ns);
             if (++looks % LOOKS_BETWEEN_CHECKS == 0)
-                left = (int64_t)(cost_clock() - began) < W.tokens_ns;
+                left = (int64_t)(clp_image_files_cost_ns() - began) < W.tokens_ns;
         }
         if (W.due_ns[index])
             next = CLP_MIN(next, W.due_ns[index]);
     }
-    uint64_t cost = cost_clock() - began;
+    uint64_t cost = clp_image_files_cost_ns() - began;
     W.tokens_ns -= (int64_t)cost;
     W.totals.cost_ns += cost;
     *ret_next_ns = next;

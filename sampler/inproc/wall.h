@@ -41,6 +41,13 @@ uint64_t clp_wall_round(uint64_t now_ns, uint64_t pass);
 /* Gives out all waiting time up to now. After clp_threads_flush. */
 void clp_wall_flush(uint64_t pass);
 
+struct clp_record;
+struct clp_wall_shot;
+/* One shot (clp_wall_shot_take, after clp_wall_shot_init) of a thread of the table, tried again a
+ * few times while it runs. Whether or not wall time is sampled. */
+int clp_wall_shoot(struct clp_record *r, uint32_t copy_bytes,
+                   struct clp_wall_shot *ret) CLP_MUST_USE;
+
 struct clp_wall_totals clp_wall_totals(void);
 size_t clp_wall_bytes(void);
 

@@ -42,7 +42,7 @@ void clp_wall_account_split(struct clp_wall_account *a, uint64_t now_ns, uint64_
 uint64_t clp_wall_account_take(struct clp_wall_account *a, uint64_t now_ns, uint64_t cpu_ns,
                                uint64_t ns)
 {
-    uint64_t taken = CLP_MIN(ns, clp_wall_account_owed(a, now_ns, cpu_ns));
+    uint64_t owed = clp_wall_account_owed(a, now_ns, cpu_ns), taken = CLP_MIN(ns, owed);
     a->told_ns += taken;
     a->sure_ns += taken;
     return taken;

@@ -267,9 +267,10 @@ static int build(const struct clp_source *s, struct clp_arena *arena,
     int r = clp_elf_layout(s, &l);
     if (r == 0 && (l.eh_bytes == 0 || l.exec_high == 0))
         r = -ENODATA;
-    if (r == 0) /* without sections the length is that of the segment's rest, which may be short */
-        r = clp_scratch_load(s, l.eh_offset, CLP_MIN(l.eh_bytes, left_from(s, l.eh_offset)),
-                             EH_BYTES_MAX, &b.eh);
+    if (r == 0) { /* without sections the length is that of the segment's rest, maybe short */
+        uint64_t left = left_from(s, l.eh_offset);
+        r = clp_scratch_load(s, l.eh_offset, CLP_MIN(l.eh_bytes, left), EH_BYTES_MAX, &b.eh);
+    }
     if (r < 0)
         return r;
     b.section = (struct clp_eh_section){.bytes = b.eh.at, .len = b.eh.bytes, .vaddr = l.eh_vaddr};

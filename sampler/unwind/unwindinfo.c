@@ -94,9 +94,9 @@ void clp_unwind_info_decode(const uint8_t *info, size_t len, struct clp_managed_
     uint32_t prologue = clp_bytes_u8(&b);
     size_t codes = clp_bytes_u8(&b) * 2u;
     (void)clp_bytes_u8(&b); /* frame register and offset: always the saved rbp's place here */
-    struct clp_bytes list = clp_bytes_of(b.at, CLP_MIN(codes, clp_bytes_left(&b)));
-    bool good =
-        !b.bad && clp_bytes_left(&b) >= codes && (head & 7) == 1 && !((head >> 3) & FLAG_CHAINED);
+    size_t left = clp_bytes_left(&b);
+    struct clp_bytes list = clp_bytes_of(b.at, CLP_MIN(codes, left));
+    bool good = !b.bad && left >= codes && (head & 7) == 1 && !((head >> 3) & FLAG_CHAINED);
     while (good && clp_bytes_left(&list) > 0)
         good = take_code(&f, &list) && !list.bad;
     if (!good)

@@ -182,7 +182,8 @@ int main(int argc, char **argv)
     size_t wanted = 500;
     int at = 1;
     if (argc > 2 && strcmp(argv[1], "-n") == 0) {
-        wanted = CLP_MIN((size_t)atol(argv[2]), (size_t)STACKS_MAX);
+        wanted = (size_t)atol(argv[2]);
+        wanted = CLP_MIN(wanted, (size_t)STACKS_MAX);
         at = 3;
     }
     if (at >= argc) {

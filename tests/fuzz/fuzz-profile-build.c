@@ -17,8 +17,8 @@ static double expected;
  * through. */
 static const char *text(struct clp_bytes *b, char *buf)
 {
-    size_t n = clp_bytes_u8(b) % TEXT_MAX;
-    const uint8_t *p = clp_bytes_take(b, CLP_MIN(n, clp_bytes_left(b)));
+    size_t n = clp_bytes_u8(b) % TEXT_MAX, left = clp_bytes_left(b);
+    const uint8_t *p = clp_bytes_take(b, CLP_MIN(n, left));
     n = p ? (size_t)(b->at - p) : 0;
     for (size_t i = 0; i < n; i++)
         buf[i] = p[i] >= 0x20 && p[i] < 0x7f ? (char)p[i] : 'x';

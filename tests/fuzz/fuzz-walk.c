@@ -175,7 +175,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     code_len = size;
     take_frames(&b);
     take_rules(&b);
-    size_t n = CLP_MIN(clp_bytes_left(&b) / 3, CLP_ARRAY_LEN(words));
+    size_t left = clp_bytes_left(&b), n = CLP_MIN(left / 3, CLP_ARRAY_LEN(words));
     for (unsigned i = 0; i < CLP_REG_COUNT; i++)
         in.regs.r[i] = take_word(&b, n * 8);
     in.hijacked_return = take_word(&b, n * 8);

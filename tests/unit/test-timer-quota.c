@@ -81,7 +81,8 @@ static void timers_go_round(void **state)
     uint64_t before = total_cpu(b, MANY);
     for (int i = 0; i < 60; i++) {
         harness_loop(100 * CLP_NSEC_PER_MSEC);
-        most = CLP_MAX(most, clp_threads_timers());
+        uint32_t timers = clp_threads_timers();
+        most = CLP_MAX(most, timers);
     }
     assert_in_range(most, 2, 3);
     assert_true(clp_threads_quota_refused() > refused);

@@ -1,5 +1,6 @@
 #include "agent/port.h"
 
+#include "agent/listener.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "sampler/eventpipe/ipc.h"
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 /* "ADVR_V1\0", the instance's cookie, its pid, two reserved bytes. */
@@ -31,6 +31,7 @@ enum stage {
 struct connection {
     enum stage stage;
     int fd;
+    uint64_t number; /* in the order of coming */
     uint64_t until_ns;
     uint8_t greeting[ADVERTISE_BYTES];
     size_t len;
@@ -38,15 +39,17 @@ struct connection {
 
 struct clp_port {
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    int listen_fd, stop_fd, news_fd;
+    struct clp_listener listener;
+    int stop_fd, news_fd;
     pthread_t thread;
     bool running;
     struct clp_ipc_request resume;
     _Atomic uint64_t resumed, waiting, refused;
     /* The thread's own. */
     struct connection connections[CLP_PORT_CONNECTIONS];
+    uint64_t accepted;
     uint8_t known[CLP_PORT_CONNECTIONS][CLP_GUID_BYTES]; /* cookies, a ring */
-    size_t known_next;
+    uint64_t known_count;                                /* ever */
     struct pollfd fds[2 + CLP_PORT_CONNECTIONS];
 };
 
@@ -60,7 +63,7 @@ static void drop(struct connection *c)
 
 static bool is_known(const struct clp_port *p, const uint8_t *cookie)
 {
-    for (size_t i = 0; i < CLP_PORT_CONNECTIONS; i++)
+    for (size_t i = 0; i < CLP_MIN(p->known_count, CLP_PORT_CONNECTIONS); i++)
         if (memcmp(p->known[i], cookie, CLP_GUID_BYTES) == 0)
             return true;
     return false;
@@ -68,8 +71,7 @@ static bool is_known(const struct clp_port *p, const uint8_t *cookie)
 
 static void remember(struct clp_port *p, const uint8_t *cookie)
 {
-    memcpy(p->known[p->known_next], cookie, CLP_GUID_BYTES);
-    p->known_next = (p->known_next + 1) % CLP_PORT_CONNECTIONS;
+    memcpy(p->known[p->known_count++ % CLP_PORT_CONNECTIONS], cookie, CLP_GUID_BYTES);
 }
 
 /* Whole or not at all: half a command would hold the runtime's port for ever. */
@@ -127,22 +129,34 @@ static void step(struct clp_port *p, struct connection *c, uint64_t now_ns)
         drop(c);
 }
 
-static void accept_all(struct clp_port *p, uint64_t now_ns)
+/* A place for a newcomer. One that waits to be let go speaks at once, so with all places taken the
+ * one that came first gives way: a runtime that has been let go connects anew, and a peer that
+ * holds places keeps nobody from being let go. */
+static struct connection *make_room(struct clp_port *p)
 {
-    size_t free_at = 0;
-    for (;;) {
-        int fd = accept4(p->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    struct connection *first = &p->connections[0];
+    for (size_t i = 0; i < CLP_PORT_CONNECTIONS; i++) {
+        struct connection *c = &p->connections[i];
+        if (c->stage == FREE)
+            return c;
+        if (c->number < first->number)
+            first = c;
+    }
+    atomic_fetch_add(&p->refused, 1);
+    drop(first);
+    return first;
+}
+
+/* Not more at once than half the places: those that came are listened to before they give way. */
+static void accept_some(struct clp_port *p, uint64_t now_ns)
+{
+    for (size_t i = 0; i < CLP_PORT_CONNECTIONS / 2; i++) {
+        int fd = clp_listener_accept(&p->listener);
         if (fd < 0)
             return;
-        while (free_at < CLP_PORT_CONNECTIONS && p->connections[free_at].stage != FREE)
-            free_at++;
-        if (free_at == CLP_PORT_CONNECTIONS) {
-            atomic_fetch_add(&p->refused, 1);
-            clp_cleanup_fd(&fd);
-            continue;
-        }
-        struct connection *c = &p->connections[free_at];
-        *c = (struct connection){.stage = GREETING, .fd = fd, .until_ns = now_ns + PATIENCE_NS};
+        struct connection *c = make_room(p);
+        *c = (struct connection){
+            .stage = GREETING, .fd = fd, .number = p->accepted++, .until_ns = now_ns + PATIENCE_NS};
         greet(p, c, now_ns); /* it has usually spoken already */
     }
 }
@@ -153,8 +167,8 @@ static nfds_t fill_fds(struct clp_port *p, bool *ret_hurry)
 {
     nfds_t n = 0;
     p->fds[n++] = (struct pollfd){.fd = p->stop_fd, .events = POLLIN};
-    p->fds[n++] = (struct pollfd){.fd = p->listen_fd, .events = POLLIN};
-    *ret_hurry = false;
+    p->fds[n++] = (struct pollfd){.fd = clp_listener_fd(&p->listener), .events = POLLIN};
+    *ret_hurry = p->fds[1].fd < 0;
     uint64_t waiting = 0;
     for (size_t i = 0; i < CLP_PORT_CONNECTIONS; i++) {
         const struct connection *c = &p->connections[i];
@@ -172,7 +186,7 @@ static void *serve(void *context)
 {
     struct clp_port *p = context;
     for (;;) {
-        bool hurry; /* a peer's patience may end */
+        bool hurry; /* a peer's patience may end, or the want of descriptors */
         nfds_t n = fill_fds(p, &hurry);
         (void)poll(p->fds, n, hurry ? 1000 : -1);
         if (p->fds[0].revents)
@@ -181,56 +195,38 @@ static void *serve(void *context)
         for (size_t i = 0; i < CLP_PORT_CONNECTIONS; i++)
             if (p->connections[i].stage != FREE)
                 step(p, &p->connections[i], now_ns);
-        accept_all(p, now_ns);
+        accept_some(p, now_ns);
     }
 }
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
-/* The kernel refuses a connection to a file that is no socket in the same way: such a file is
- * somebody's, and stays. */
-static bool is_socket(const char *path)
+/* The socket of p->path. */
+static int listen_there(struct clp_port *p)
 {
-    struct stat st;
-    return lstat(path, &st) == 0 && S_ISSOCK(st.st_mode);
-}
-
-static int new_socket(const char *path)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof(a.sun_path))
-        return -ENAMETOOLONG;
-    memcpy(a.sun_path, path, strlen(path));
-    CLP_CLEANUP(clp_cleanup_fd)
-    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (probe < 0)
-        return -errno;
-    if (connect(probe, (const struct sockaddr *)&a, sizeof(a)) == 0 || errno == EAGAIN)
-        return -EADDRINUSE;
-    if (errno == ECONNREFUSED && is_socket(path))
-        (void)unlink(path);
-    CLP_CLEANUP(clp_cleanup_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    (void)fchmod(fd, 0666); /* the directory decides who may; targets run as any user */
-    if (bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
-        return -errno;
-    return CLP_TAKE_FD(fd);
+    char dir[sizeof(p->path)] = ".";
+    char *slash = strrchr(p->path, '/');
+    if (slash) /* "/" keeps its own */
+        snprintf(dir, sizeof(dir), "%.*s", (int)CLP_MAX(slash - p->path, 1), p->path);
+    return clp_listener_open(&p->listener, dir, slash ? slash + 1 : p->path,
+                             0666, /* the directory decides who may; targets run as any user */
+                             BACKLOG);
 }
 
 static int start(struct clp_port *p, const char *path)
 {
-    p->listen_fd = new_socket(path);
-    if (p->listen_fd < 0)
-        return p->listen_fd;
-    snprintf(p->path, sizeof(p->path), "%s", path);
+    int n = snprintf(p->path, sizeof(p->path), "%s", path);
+    if ((size_t)n >= sizeof(p->path)) /* no runtime could connect to it */
+        return -ENAMETOOLONG;
+    int r = listen_there(p);
+    if (r < 0)
+        return r;
     p->stop_fd = eventfd(0, EFD_CLOEXEC);
     p->news_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (p->stop_fd < 0 || p->news_fd < 0)
         return -errno;
     clp_ipc_encode_resume(&p->resume);
-    int r = -pthread_create(&p->thread, NULL, serve, p);
+    r = -pthread_create(&p->thread, NULL, serve, p);
     p->running = r == 0;
     return r;
 }
@@ -240,7 +236,8 @@ int clp_port_start(const char *path, struct clp_port **ret, struct clp_fault *fa
     struct clp_port *p = calloc(1, sizeof(*p));
     if (!p)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
-    p->listen_fd = p->stop_fd = p->news_fd = -1;
+    p->listener = (struct clp_listener)CLP_LISTENER_NONE;
+    p->stop_fd = p->news_fd = -1;
     for (size_t i = 0; i < CLP_PORT_CONNECTIONS; i++)
         p->connections[i].fd = -1;
     int r = start(p, path);
@@ -267,12 +264,10 @@ struct clp_port *clp_port_stop(struct clp_port *p)
         (void)!write(p->stop_fd, &(uint64_t){1}, sizeof(uint64_t));
         (void)pthread_join(p->thread, NULL);
     }
-    if (*p->path)
-        (void)unlink(p->path);
     for (size_t i = 0; i < CLP_PORT_CONNECTIONS; i++)
         if (p->connections[i].stage != FREE)
             drop(&p->connections[i]);
-    clp_cleanup_fd(&p->listen_fd);
+    clp_listener_close(&p->listener);
     clp_cleanup_fd(&p->stop_fd);
     clp_cleanup_fd(&p->news_fd);
     free(p);

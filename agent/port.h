@@ -4,7 +4,7 @@
  * until somebody lets it go.  So a thread of its own answers every newcomer with ResumeRuntime at
  * once, whatever else the agent does; an agent that is started again serves those that wait since.
  * After the answer the runtime connects anew and waits for further commands: that connection is
- * kept, without a word, until the runtime ends.
+ * kept, without a word, until the runtime ends. Beyond CLP_PORT_CONNECTIONS the oldest gives way.
  *
  * The directory of the socket decides who may connect. Nothing that a peer sends is believed. */
 #ifndef CLP_AGENT_PORT_H
@@ -21,7 +21,7 @@ struct clp_port;
 
 struct clp_port_counts {
     uint64_t resumed, waiting; /* let go since the start; connections now */
-    uint64_t refused;          /* beyond CLP_PORT_CONNECTIONS */
+    uint64_t refused;          /* gave way to a newer one beyond CLP_PORT_CONNECTIONS */
 };
 
 /* Makes the socket (one that is left of a dead agent is replaced) and starts the thread. 0, or a

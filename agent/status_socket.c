@@ -1,5 +1,6 @@
 #include "agent/status_socket.h"
 
+#include "agent/listener.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 
@@ -8,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 
@@ -25,48 +25,13 @@ struct client {
 };
 
 struct clp_status_socket {
-    int dir_fd, fd;
+    struct clp_listener listener;
     clp_status_answer *answer;
     void *context;
     struct client clients[CLP_STATUS_CLIENTS];
 };
 
-/* Any length of path: reached through the directory's descriptor. */
-static struct sockaddr_un address_in(int dir_fd)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof(a.sun_path), "/proc/self/fd/%d/" CLP_STATUS_SOCKET_NAME, dir_fd);
-    return a;
-}
-
-static int open_dir(const char *path)
-{
-    int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-}
-
 /* ---- life ---------------------------------------------------------------------------------- */
-
-static int bind_in(int dir_fd)
-{
-    struct sockaddr_un a = address_in(dir_fd);
-    CLP_CLEANUP(clp_cleanup_fd)
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    if (connect(fd, (const struct sockaddr *)&a, sizeof(a)) == 0 || errno == EAGAIN)
-        return -EADDRINUSE;
-    if (errno == ECONNREFUSED) /* of an agent that was killed */
-        (void)unlinkat(dir_fd, CLP_STATUS_SOCKET_NAME, 0);
-    clp_cleanup_fd(&fd);
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -errno;
-    (void)fchmod(fd, 0660); /* before it can be seen: bind makes the file with this mode */
-    if (bind(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, CLP_STATUS_CLIENTS) < 0)
-        return -errno;
-    return CLP_TAKE_FD(fd);
-}
 
 int clp_status_listen(const char *state_dir, clp_status_answer *answer, void *context,
                       struct clp_status_socket **ret, struct clp_fault *fault)
@@ -76,13 +41,12 @@ int clp_status_listen(const char *state_dir, clp_status_answer *answer, void *co
         return clp_fault_set(fault, -ENOMEM, "out of memory");
     s->answer = answer;
     s->context = context;
-    s->fd = -1;
+    s->listener = (struct clp_listener)CLP_LISTENER_NONE;
     for (size_t i = 0; i < CLP_STATUS_CLIENTS; i++)
         s->clients[i].fd = -1;
-    s->dir_fd = open_dir(state_dir);
-    int r = s->dir_fd < 0 ? s->dir_fd : bind_in(s->dir_fd);
-    if (r >= 0) {
-        s->fd = r;
+    int r = clp_listener_open(&s->listener, state_dir, CLP_STATUS_SOCKET_NAME, 0660,
+                              CLP_STATUS_CLIENTS);
+    if (r == 0) {
         *ret = s;
         return 0;
     }
@@ -110,10 +74,7 @@ struct clp_status_socket *clp_status_close(struct clp_status_socket *s)
         return NULL;
     for (size_t i = 0; i < CLP_STATUS_CLIENTS; i++)
         drop(&s->clients[i]);
-    if (s->fd >= 0)
-        (void)unlinkat(s->dir_fd, CLP_STATUS_SOCKET_NAME, 0);
-    clp_cleanup_fd(&s->fd);
-    clp_cleanup_fd(&s->dir_fd);
+    clp_listener_close(&s->listener);
     free(s);
     return NULL;
 }
@@ -125,11 +86,13 @@ size_t clp_status_fds(const struct clp_status_socket *s, struct pollfd *ret)
     size_t n = 0;
     if (!s)
         return 0;
-    ret[n++] = (struct pollfd){.fd = s->fd, .events = POLLIN};
     for (size_t i = 0; i < CLP_STATUS_CLIENTS; i++)
         if (s->clients[i].fd >= 0)
             ret[n++] = (struct pollfd){.fd = s->clients[i].fd,
                                        .events = s->clients[i].answering ? POLLOUT : POLLIN};
+    /* With all places taken a newcomer stays where it is, and poll would never sleep. */
+    if (n < CLP_STATUS_CLIENTS)
+        ret[n++] = (struct pollfd){.fd = clp_listener_fd(&s->listener), .events = POLLIN};
     return n;
 }
 
@@ -139,9 +102,10 @@ static void take_clients(struct clp_status_socket *s, uint64_t now_ns)
         struct client *c = &s->clients[i];
         if (c->fd >= 0)
             continue;
-        c->fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (c->fd < 0)
+        int fd = clp_listener_accept(&s->listener);
+        if (fd < 0)
             return;
+        c->fd = fd;
         c->until_ns = now_ns + CLP_STATUS_CLIENT_NS;
     }
 }
@@ -199,34 +163,57 @@ void clp_status_step(struct clp_status_socket *s, uint64_t now_ns)
 
 /* ---- the other side ------------------------------------------------------------------------ */
 
-static int read_all(int fd, struct clp_strbuf *to)
+/* To the end, to the ceiling, or until somebody has trickled for too long. */
+static int read_all(int fd, uint64_t until_ns, struct clp_strbuf *to)
 {
     char buf[16384];
     ssize_t n;
-    while ((n = recv(fd, buf, sizeof(buf), 0)) > 0)
+    while ((n = recv(fd, buf, sizeof(buf), 0)) > 0) {
         clp_strbuf_add(to, buf, (size_t)n);
+        if (clp_strbuf_error(to) < 0)
+            return clp_strbuf_error(to);
+        if (clp_clock_monotonic_ns() >= until_ns)
+            return -ETIMEDOUT;
+    }
     if (n < 0)
         return errno == EAGAIN ? -ETIMEDOUT : -errno;
-    return to->len == 0 ? -ECONNRESET : clp_strbuf_error(to);
+    return to->len == 0 ? -ECONNRESET : 0;
+}
+
+static int connect_to(const char *state_dir, int *ret_fd)
+{
+    struct timeval patience = {.tv_sec = CLP_STATUS_CLIENT_NS / CLP_NSEC_PER_SEC};
+    struct sockaddr_un a;
+    CLP_CLEANUP(clp_cleanup_fd) int dir_fd = open(state_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
+    if (dir_fd < 0)
+        return -errno;
+    int r = clp_listener_address(dir_fd, CLP_STATUS_SOCKET_NAME, &a);
+    if (r < 0)
+        return r;
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
+        connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0)
+        return -errno;
+    *ret_fd = CLP_TAKE_FD(fd);
+    return 0;
 }
 
 int clp_status_ask(const char *state_dir, const char *question, char **ret)
 {
-    struct timeval patience = {.tv_sec = CLP_STATUS_CLIENT_NS / CLP_NSEC_PER_SEC};
-    CLP_CLEANUP(clp_cleanup_fd) int dir_fd = open_dir(state_dir);
-    CLP_CLEANUP(clp_cleanup_fd) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CLP_CLEANUP(clp_cleanup_fd) int fd = -1;
     CLP_CLEANUP(clp_strbuf_done) struct clp_strbuf answer;
     char line[QUESTION_BYTES];
     clp_strbuf_init(&answer, CLP_STATUS_MAX_BYTES);
-    if (dir_fd < 0)
-        return dir_fd;
-    struct sockaddr_un a = address_in(dir_fd);
     int n = snprintf(line, sizeof(line), "%s\n", question);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) < 0 ||
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) < 0 ||
-        connect(fd, (const struct sockaddr *)&a, sizeof(a)) < 0 ||
-        send(fd, line, (size_t)n, MSG_NOSIGNAL) != n)
+    if (n < 0 || (size_t)n >= sizeof(line))
+        return -EINVAL;
+    int r = connect_to(state_dir, &fd);
+    if (r < 0)
+        return r;
+    if (send(fd, line, (size_t)n, MSG_NOSIGNAL) != n) /* fits a socket's buffer */
         return -errno;
-    int r = read_all(fd, &answer);
+    r = read_all(fd, clp_clock_monotonic_ns() + CLP_STATUS_CLIENT_NS, &answer);
     return r < 0 ? r : clp_strbuf_take(&answer, ret, NULL);
 }

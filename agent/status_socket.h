@@ -32,10 +32,13 @@ int clp_status_listen(const char *state_dir, clp_status_answer *answer, void *co
 struct clp_status_socket *clp_status_close(struct clp_status_socket *s);
 /* Descriptors to poll, at most CLP_STATUS_FDS; the number of them. NULL has none. */
 size_t clp_status_fds(const struct clp_status_socket *s, struct pollfd *ret);
+/* To be called about once a second also when none of them has anything to tell: while there is no
+ * place or no descriptor for another client, the listening one is not among them. */
 void clp_status_step(struct clp_status_socket *s, uint64_t now_ns);
 
 /* The other side: asks and waits, a few seconds at most. The answer in *ret (free). 0, -ENOENT or
- * -ECONNREFUSED (no agent there), -EACCES, -ETIMEDOUT... */
+ * -ECONNREFUSED (no agent there), -EACCES, -ETIMEDOUT, -ENOBUFS (more than CLP_STATUS_MAX_BYTES),
+ * -EINVAL (no question is that long)... */
 int clp_status_ask(const char *state_dir, const char *question, char **ret) CLP_MUST_USE;
 
 #endif

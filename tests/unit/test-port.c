@@ -9,8 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char dir[64], path[96];
@@ -146,6 +149,129 @@ static void after_a_restart(void **state)
     close(fd);
 }
 
+/* A peer that takes all places, twice over, keeps nobody waiting. */
+static void places_are_not_held(void **state)
+{
+    (void)state;
+    enum { MANY = CLP_PORT_CONNECTIONS + 200 };
+    static int fds[MANY];
+    struct clp_port_counts counts;
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (limit.rlim_cur < 2 * MANY + 64)
+        skip();
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = connect_port();
+        advertise(fds[i], 1); /* all but the first wait, which has no end */
+    }
+    int fd = connect_port();
+    advertise(fd, 2);
+    expect_resume(fd);
+    clp_port_get_counts(port, &counts);
+    assert_in_range(counts.refused, 1, MANY);
+    assert_in_range(counts.waiting, 1, CLP_PORT_CONNECTIONS);
+    for (int i = 0; i < MANY; i++)
+        close(fds[i]);
+    close(fd);
+}
+
+/* No empty place of what is remembered is anybody's. */
+static void a_cookie_of_zeros_is_one_like_others(void **state)
+{
+    (void)state;
+    int fd = connect_port();
+    advertise(fd, 0);
+    expect_resume(fd);
+    close(fd);
+}
+
+/* Without descriptors a newcomer waits, and nobody spins until there is one again. */
+static void want_of_descriptors(void **state)
+{
+    (void)state;
+    struct rlimit limit, none = {0};
+    struct timespec before, after;
+    int fd = connect_port(); /* the last one that there is room for */
+    advertise(fd, 1);
+    expect_resume(fd);
+    int second = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    strcpy(a.sun_path, path);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none.rlim_max = limit.rlim_max;
+    none.rlim_cur = (rlim_t)dup(STDERR_FILENO); /* the first that is free */
+    close((int)none.rlim_cur);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(connect(second, (struct sockaddr *)&a, sizeof(a)), 0);
+    advertise(second, 2);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    expect_silence(second, 500);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    struct pollfd p = {.fd = second, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 3000), 1);
+    expect_resume(second);
+    uint64_t used_ns = (uint64_t)(after.tv_sec - before.tv_sec) * CLP_NSEC_PER_SEC +
+                       (uint64_t)after.tv_nsec - (uint64_t)before.tv_nsec;
+    assert_true(used_ns < 200 * CLP_NSEC_PER_MSEC);
+    close(fd);
+    close(second);
+}
+
+/* What lies there at the end may be another agent's. */
+static void another_ones_socket_stays(void **state)
+{
+    (void)state;
+    struct clp_port *second;
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(clp_port_start(path, &second, &fault), 0);
+    port = clp_port_stop(port);
+    int fd = connect_port();
+    advertise(fd, 1);
+    expect_resume(fd);
+    close(fd);
+    clp_port_stop(second);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+/* Whoever replaces a dead agent's socket, another that begins at the same moment finds it. */
+static void two_at_once(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 50 };
+    for (int i = 0; i < ROUNDS; i++) {
+        int ends[2], status;
+        port = clp_port_stop(port);
+        (void)unlink(path); /* where the child had it */
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        strcpy(a.sun_path, path);
+        int left = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(bind(left, (struct sockaddr *)&a, sizeof(a)), 0);
+        close(left);
+        assert_int_equal(pipe(ends), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            char c;
+            close(ends[1]);
+            int r = clp_port_start(path, &port, &fault);
+            (void)!read(ends[0], &c, 1); /* both have begun */
+            _exit(r == 0 ? 0 : r == -EADDRINUSE ? 1 : 2);
+        }
+        (void)usleep((useconds_t)(20 * i)); /* at about its time */
+        int r = clp_port_start(path, &port, &fault);
+        close(ends[1]);
+        close(ends[0]);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal((r == 0) + (WEXITSTATUS(status) == 0), 1);
+        assert_int_equal(r == 0 ? WEXITSTATUS(status) : -r, r == 0 ? 1 : EADDRINUSE);
+        if (r < 0)
+            port = NULL;
+    }
+}
+
 static void a_place_that_is_taken(void **state)
 {
     (void)state;
@@ -179,8 +305,16 @@ static void a_file_in_its_place_stays(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(let_go_once),           T(nobody_delays_another),     T(after_a_restart),
-        T(a_place_that_is_taken), T(a_file_in_its_place_stays),
+        T(let_go_once),
+        T(nobody_delays_another),
+        T(after_a_restart),
+        T(a_place_that_is_taken),
+        T(a_file_in_its_place_stays),
+        T(places_are_not_held),
+        T(a_cookie_of_zeros_is_one_like_others),
+        T(want_of_descriptors),
+        T(another_ones_socket_stays),
+        T(two_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -104,9 +105,13 @@ static void silent_clients_are_dropped(void **state)
     for (size_t i = 0; i < CLP_STATUS_CLIENTS; i++)
         fds[i] = connect_client();
     clp_status_step(server, 100 * CLP_NSEC_PER_SEC);
-    assert_int_equal(clp_status_fds(server, polled), CLP_STATUS_FDS);
+    assert_int_equal(clp_status_fds(server, polled), CLP_STATUS_CLIENTS);
+    int another = connect_client();
+    assert_int_equal(poll(polled, CLP_STATUS_CLIENTS, 0), 0); /* nobody spins on it */
     clp_status_step(server, 100 * CLP_NSEC_PER_SEC + CLP_STATUS_CLIENT_NS);
     assert_int_equal(clp_status_fds(server, polled), 1);
+    assert_int_equal(poll(polled, 1, 0), 1);
+    close(another);
     for (size_t i = 0; i < CLP_STATUS_CLIENTS; i++) {
         char c;
         assert_int_equal(recv(fds[i], &c, 1, 0), 0);
@@ -131,6 +136,106 @@ static void one_agent_for_each_directory(void **state)
     struct clp_status_socket *second = NULL;
     assert_int_equal(clp_status_listen(dir, reply, NULL, &second, &fault), -EADDRINUSE);
     assert_non_null(strstr(fault.text, "another agent runs"));
+}
+
+/* What lies there at the end may be another agent's. */
+static void another_agents_socket_stays(void **state)
+{
+    (void)state;
+    struct clp_status_socket *second = NULL;
+    char path[128];
+    snprintf(path, sizeof(path), "%s/" CLP_STATUS_SOCKET_NAME, dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(clp_status_listen(dir, reply, NULL, &second, &fault), 0);
+    server = clp_status_close(server);
+    assert_int_equal(access(path, F_OK), 0);
+    server = second;
+}
+
+/* Without descriptors a client waits, and poll sleeps, until there is one again. */
+static void want_of_descriptors(void **state)
+{
+    (void)state;
+    struct rlimit limit, none = {0};
+    struct pollfd polled[CLP_STATUS_FDS];
+    int fd = connect_client();
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none.rlim_max = limit.rlim_max;
+    none.rlim_cur = (rlim_t)dup(STDERR_FILENO); /* the first that is free */
+    close((int)none.rlim_cur);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    clp_status_step(server, 1);
+    size_t n = clp_status_fds(server, polled);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(poll(polled, (nfds_t)n, 0), 0);
+    clp_status_step(server, 2);
+    assert_int_equal(clp_status_fds(server, polled), 2);
+    close(fd);
+}
+
+/* Somebody else's socket in the place of an agent's: more than there may be, and no end. */
+struct talker {
+    int listen_fd;
+    size_t bytes; /* then silence */
+    useconds_t pause_us;
+};
+
+static void *talk(void *context)
+{
+    const struct talker *t = context;
+    static const char text[16384] = {'x'};
+    int fd = accept4(t->listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    ssize_t n = 1;
+    for (size_t at = 0; n > 0 && at < t->bytes; at += (size_t)n) {
+        n = send(fd, text, t->pause_us ? 1 : sizeof(text), MSG_NOSIGNAL);
+        (void)usleep(t->pause_us);
+    }
+    char c;
+    (void)recv(fd, &c, 1, 0); /* the question */
+    while (n > 0 && recv(fd, &c, 1, 0) > 0)
+        ;
+    close(fd);
+    return NULL;
+}
+
+static void ask_talker(struct talker *t, int expected)
+{
+    pthread_t thread;
+    char *answer, path[128];
+    server = clp_status_close(server);
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(path, sizeof(path), "%s/" CLP_STATUS_SOCKET_NAME, dir);
+    strcpy(a.sun_path, path);
+    t->listen_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(t->listen_fd, (struct sockaddr *)&a, sizeof(a)), 0);
+    assert_int_equal(listen(t->listen_fd, 1), 0);
+    assert_int_equal(pthread_create(&thread, NULL, talk, t), 0);
+    uint64_t start_ns = clp_clock_monotonic_ns();
+    assert_int_equal(clp_status_ask(dir, "text", &answer), expected);
+    assert_true(clp_clock_monotonic_ns() - start_ns < 2 * CLP_STATUS_CLIENT_NS);
+    pthread_join(thread, NULL);
+    close(t->listen_fd);
+}
+
+static void an_answer_has_a_ceiling(void **state)
+{
+    (void)state;
+    struct talker t = {.bytes = CLP_STATUS_MAX_BYTES + 65536};
+    ask_talker(&t, -ENOBUFS);
+}
+
+static void an_answer_has_an_end(void **state)
+{
+    (void)state;
+    struct talker t = {.bytes = 300, .pause_us = 100000};
+    ask_talker(&t, -ETIMEDOUT);
+}
+
+static void a_question_has_a_length(void **state)
+{
+    (void)state;
+    char *answer;
+    assert_int_equal(clp_status_ask(dir, "a question that is too long", &answer), -EINVAL);
 }
 
 /* An agent that was killed leaves its socket. */
@@ -236,13 +341,12 @@ static void kernels_clock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(question_and_answer),
-        T(silent_clients_are_dropped),
-        T(nonsense_is_dropped),
-        T(one_agent_for_each_directory),
-        T(a_dead_agents_socket_is_replaced),
-        cmocka_unit_test(rendering),
-        cmocka_unit_test(kernels_clock),
+        T(question_and_answer),         T(silent_clients_are_dropped),
+        T(nonsense_is_dropped),         T(one_agent_for_each_directory),
+        T(another_agents_socket_stays), T(want_of_descriptors),
+        T(an_answer_has_a_ceiling),     T(an_answer_has_an_end),
+        T(a_question_has_a_length),     T(a_dead_agents_socket_is_replaced),
+        cmocka_unit_test(rendering),    cmocka_unit_test(kernels_clock),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,12 @@ def leaf_of_mode(sample):
     return next((f.rsplit(".", 1)[-1] for f in sample.stack if f.startswith("ClpTarget.")), None)
 
 
+def owner_stack(sample):
+    """The label, as a list, leaf first."""
+    text = sample.labels.get("lock_owner_stack", "")
+    return text.split("; ") if text else []
+
+
 class EventCase(Case):
     def work(self, mode, types, length, *options):
         target = self.target(mode, *options)
@@ -181,6 +187,8 @@ class TestLocks(EventCase):
         self.assertEqual(waits["TakeA"].labels["lock_owner_id"], tids["dead-b"])
         self.assertEqual(waits["TakeA"].labels["lock_owner"], "dead-b")
         self.assertEqual(waits["TakeB"].labels["lock_owner_id"], tids["dead-a"])
+        self.assertIn("ClpTarget.DeadlockMode.TakeB", owner_stack(waits["TakeA"]))
+        self.assertIn("ClpTarget.DeadlockMode.TakeA", owner_stack(waits["TakeB"]))
         for sample in waits.values():
             self.assertEqual(sample.value("lock_contentions"), 1)
             self.assert_ratio(sample.value("lock_delay") / 1e9, 1.5, 5.5, "seconds of an open wait")

@@ -1,8 +1,8 @@
 """The live heap against what the program holds."""
 
 import harness
-from harness import framework, with_retry
-from test_events import EventCase, sums
+from harness import full, with_retry
+from test_events import EventCase
 
 MODE = "ClpTarget.LeakMode."
 
@@ -35,7 +35,7 @@ class TestLiveHeap(EventCase):
 
     def test_a_leak_that_starts_when_the_table_is_full(self):
         """1.5 GB of what stays come first: more samples than there are places."""
-        recorded = self.leak(harness.full(120, 20), "--held", 1_500_000, "--leak", 10_000, "--churn", 200_000,
+        recorded = self.leak(120 if full() else 20, "--held", 1_500_000, "--leak", 10_000, "--churn", 200_000,
                              "--bursts", 50)
         self.check(recorded, 0.15)
         held = recorded.profile.total("inuse_space", where=of("MakeHeld"))

@@ -2,15 +2,9 @@
 
 import harness
 from harness import with_retry
-from test_events import EventCase, comment, leaf_of_mode
+from test_events import EventCase, comment, leaf_of_mode, owner_stack
 
 MODE = "ClpTarget.OwnersMode."
-
-
-def owner_stack(sample):
-    """The label, as a list, leaf first."""
-    text = sample.labels.get("lock_owner_stack", "")
-    return text.split("; ") if text else []
 
 
 class TestOwners(EventCase):
@@ -41,16 +35,6 @@ class TestOwners(EventCase):
     def test_an_owner_that_computes(self):
         """Each CPU sample of the owner comes at a random instant of its time on a CPU."""
         self.check(self.work("owners", "cpu,locks", 3, "--pairs", 2, "--hold", 50, "--busy", 1), 0.3)
-
-    def test_a_deadlock(self):
-        target = self.target("deadlock")
-        recorder = self.record(target, 5, "--types", "locks")
-        self.wait_for_library(target, recorder)
-        target.begin()
-        waits = {leaf_of_mode(s): s for s in recorder.profile().samples}
-        self.assertEqual(set(waits), {"TakeA", "TakeB"})
-        self.assertIn("ClpTarget.DeadlockMode.TakeB", owner_stack(waits["TakeA"]))
-        self.assertIn("ClpTarget.DeadlockMode.TakeA", owner_stack(waits["TakeB"]))
 
     def crowd(self):
         recorded = self.work("owners", "locks", 4, "--crowd", 300, "--hold", 1)

@@ -23,8 +23,7 @@ static void tell(void *context, enum clp_check_rule rule, enum clp_check_level l
     (void)rule;
     f->errors += level == CLP_CHECK_ERROR;
     printf("%-8s ", clp_check_level_name(level));
-    for (; *text; text++) /* names in it are a target's own */
-        putchar((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text);
+    clp_print_foreign(stdout, text, SIZE_MAX); /* names in it are a target's own */
     putchar('\n');
 }
 

@@ -7,6 +7,8 @@
 #include "config/cli.h"
 #include "sampler/eventpipe/discover.h"
 
+#include <stdio.h>
+
 enum clp_exit {
     CLP_EXIT_DONE = 0,
     CLP_EXIT_FAILED = 1,
@@ -30,6 +32,8 @@ int clp_command_events(const struct clp_cli *cli);
  * with clp_dotnet_done. */
 int clp_find_process(int32_t pid, int stop_fd, struct clp_dotnet *ret,
                      struct clp_fault *f) CLP_MUST_USE;
+/* Prints what others have written, at most `most` bytes of it, without codes for the terminal. */
+void clp_print_foreign(FILE *out, const char *text, size_t most);
 /* Prints "clrpulse: <sentence>" and answers the exit code of an errno (fault.h). */
 int clp_exit_fault(const struct clp_fault *f);
 /* Blocks SIGINT and SIGTERM, ignores SIGPIPE; a descriptor that is readable when one came, or

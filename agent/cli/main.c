@@ -5,6 +5,12 @@
 #include <stdio.h>
 #include <sys/signalfd.h>
 
+void clp_print_foreign(FILE *out, const char *text, size_t most)
+{
+    for (size_t i = 0; i < most && text[i]; i++)
+        (void)fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], out);
+}
+
 int clp_exit_fault(const struct clp_fault *f)
 {
     fprintf(stderr, "clrpulse: %s\n", f->text);

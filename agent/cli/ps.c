@@ -91,13 +91,6 @@ static const char *command(const struct clp_dotnet *d)
     return *d->info.command_line ? d->info.command_line : d->comm;
 }
 
-/* A target may put terminal codes into its own command line. */
-static void print_clean(const char *s)
-{
-    for (; *s; s++)
-        putchar((unsigned char)*s < 0x20 || *s == 0x7f ? '?' : *s);
-}
-
 static void print_table(const struct list *l)
 {
     printf("%8s %-12s %-12s %8s %-11s %s\n", "PID", "USER", "RUNTIME", "UPTIME", "PROFILE",
@@ -110,7 +103,7 @@ static void print_table(const struct list *l)
         printf("%8d %-12s %-12s %8s %-11s ", d->pid, user,
                *d->info.runtime_version ? d->info.runtime_version : "?", uptime,
                how(d, why, sizeof(why)));
-        print_clean(command(d));
+        clp_print_foreign(stdout, command(d), SIZE_MAX);
         putchar('\n');
     }
 }

@@ -30,13 +30,6 @@ struct place {
     int count;
 };
 
-/* Foreign text on a terminal. */
-static void print_text(FILE *out, const char *text, size_t len)
-{
-    for (size_t i = 0; i < len && text[i]; i++)
-        fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? ' ' : text[i], out);
-}
-
 static int fail(int code, const char *fmt, ...) CLP_PRINTF(2, 3);
 static int fail(int code, const char *fmt, ...)
 {
@@ -46,7 +39,7 @@ static int fail(int code, const char *fmt, ...)
     (void)vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
     fprintf(stderr, "clrpulse: ");
-    print_text(stderr, text, sizeof(text));
+    clp_print_foreign(stderr, text, sizeof(text));
     fputc('\n', stderr);
     return code;
 }
@@ -111,15 +104,15 @@ static void list_one(const struct place *p, const char *file)
     size_t name_len = strlen(file) - strlen(ENDING);
     if (load(p, file, &bytes, &c, &why) < 0) {
         printf("%-24s  %8s  %6s  %6s  ", "-", "-", "-", "-");
-        print_text(stdout, file, name_len);
+        clp_print_foreign(stdout, file, name_len);
         printf(" (%s)\n", why);
         return;
     }
     printf("%-24s  %8d  %6llu  %5zuK  ", clp_clock_utc(c.header.start_unix_ns, when), c.header.pid,
            (unsigned long long)c.header.seq, (c.profile_len + 1023) / 1024);
-    print_text(stdout, file, name_len);
+    clp_print_foreign(stdout, file, name_len);
     printf("  ");
-    print_text(stdout, c.header.service, SIZE_MAX);
+    clp_print_foreign(stdout, c.header.service, SIZE_MAX);
     putchar('\n');
     clp_chunk_done(&c);
 }
@@ -156,7 +149,7 @@ static void show_field(const char *name, const char *value)
     if (!*value)
         return;
     printf("%-16s ", name);
-    print_text(stdout, value, SIZE_MAX);
+    clp_print_foreign(stdout, value, SIZE_MAX);
     putchar('\n');
 }
 

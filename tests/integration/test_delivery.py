@@ -476,7 +476,7 @@ class TestPeople(Case):
             pass
         listed = spool("ls").stdout
         self.assertNotIn("\033", listed)
-        self.assertIn(" [31mred (", listed)
+        self.assertIn("?[31mred (", listed)
         dropped = spool("drop", "--all")
         self.assertEqual(dropped.returncode, 1, dropped)
         self.assertIn("cannot remove 0.chunk: Is a directory", dropped.stderr)

@@ -290,8 +290,7 @@ class BenchLibrary(Case):
             time.sleep(10)
             grown, image = self.rss_kb(target.pid) - before, self.image_kb(target.pid)
             profile = recorder.profile()
-            own = next(int(c.split("=")[1].split()[0]) for c in profile.comments
-                       if c.startswith("library_bytes=")) // 1024
+            own = profile.number("library_bytes") // 1024
             print(f"library beside {mode[0]}: image {image} KB, its own memory {own} KB, the whole "
                   f"process grew by {grown} KB")
             self.assertLessEqual(grown if steady else image + own, self.LIMIT_KB)

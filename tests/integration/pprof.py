@@ -163,6 +163,10 @@ class Profile:
         named = {kind: value for (kind, _), value in zip(self.sample_types, values)}
         return Sample([f[0] for f in frames], [f[1] for f in frames], named, labels)
 
+    def number(self, name):
+        """Of a comment `NAME=NUMBER UNIT`; None where there is none."""
+        return next((int(c.split("=")[1].split()[0]) for c in self.comments if c.startswith(name + "=")), None)
+
     def total(self, kind="cpu", where=lambda sample: True):
         return sum(sample.value(kind) for sample in self.samples if where(sample))
 

@@ -51,8 +51,7 @@ class Agent:
         found = []
         for path in self.written(kind):
             profile = pprof.load(path)
-            told = dict(c.split("=", 1) for c in profile.comments if "=" in c)
-            found.append((int(told["profile_seq"]), profile))
+            found.append((profile.number("profile_seq"), profile))
         return sorted(found, key=lambda one: one[0])
 
     def written(self, kind="cpu"):
@@ -275,8 +274,7 @@ class TestAgent(Case):
         (seq, profile), = agent.profiles()
         self.assertEqual(seq, 0)
         # All since the library came, which on a busy machine may be well into the job.
-        used = next(int(c.split("=")[1].split()[0]) for c in profile.comments
-                    if c.startswith("process_cpu="))
+        used = profile.number("process_cpu")
         self.assert_ratio(profile.total() / used, 0.97, 1.01, "CPU of the job", profile)
         self.assertGreater(profile.total(), 0.3 * harness.thread_cpu(truth))
         self.assertLess(end_seconds, 5, "the end of the process")
@@ -331,8 +329,7 @@ class TestAgent(Case):
         out, errors = process.communicate("end\nquit 9\n", timeout=60)
         self.assertEqual((process.returncode, errors), (9, ""))
         profile = pprof.load(path)
-        used = next(int(c.split("=")[1].split()[0]) for c in profile.comments
-                    if c.startswith("process_cpu="))
+        used = profile.number("process_cpu")
         self.assert_ratio(profile.total() / used, 0.97, 1.01, "CPU accounted for", profile)
         truth = next(json.loads(line)["truth"] for line in out.splitlines() if '"truth"' in line)
         self.assertGreater(profile.total(), 0.98 * truth["process_cpu_ns"], "nothing is missing")

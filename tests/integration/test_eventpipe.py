@@ -330,7 +330,7 @@ class TestSiege(EventCase):
         sockets = [sockets_of(target) for target in targets]
         agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", marker, period=4,
                       more=", engine: eventpipe")
-        wait_for(lambda: {p for p in self.profiled(agent)} >= {t.pid for t in targets}, 120, "all targets")
+        wait_for(lambda: set(self.profiled(agent)) >= {t.pid for t in targets}, 120, "all targets")
         targets[0].process.send_signal(signal.SIGSTOP)
         self.addCleanup(targets[0].process.send_signal, signal.SIGCONT)
         seen = len(agent.written())
@@ -344,7 +344,7 @@ class TestSiege(EventCase):
 
     def profiled(self, agent):
         for _, profile in agent.profiles():
-            yield next(int(c.split("=")[1].split()[0]) for c in profile.comments if c.startswith("process="))
+            yield profile.number("process")
 
 
 class TestEmitted(EventCase):

@@ -14,15 +14,6 @@ TYPES = {
 }
 
 
-def comment(profile, name):
-    """A control total of a profile's comment."""
-    for line in profile.comments:
-        found = re.match(rf"{name}=(\d+) ", line)
-        if found:
-            return int(found.group(1))
-    return None
-
-
 def sums(profile, kind, key):
     """The values of a kind, added up by what `key` makes of a sample."""
     result = {}
@@ -63,7 +54,7 @@ class TestExceptions(EventCase):
     def check_sites(self, recorded):
         thrown = {k: v for k, v in recorded.truth["thrown"].items() if v}
         self.assertEqual(sums(recorded.profile, "exceptions", leaf), thrown)
-        self.assertEqual(comment(recorded.profile, "exceptions"), sum(thrown.values()))
+        self.assertEqual(recorded.profile.number("exceptions"), sum(thrown.values()))
         for sample in recorded.profile.samples:
             self.assertEqual(sample.labels["exception_type"], TYPES[leaf(sample)])
             self.assertTrue(harness.contains(sample.stack, "ClpTarget.Worker.Live"), sample.stack)
@@ -104,7 +95,7 @@ class TestExceptions(EventCase):
         count = sum(v for k, v in truth["thrown"].items() if k != "Rare")
         self.assertEqual(sums(profile, "exceptions", leaf), {"ThrowLong": count, "Rare": 1})
         # Where the runtime tells of rethrows at all.
-        self.assertIn(comment(profile, "exceptions_rethrown"), (0, truth["rethrown"]))
+        self.assertIn(profile.number("exceptions_rethrown"), (0, truth["rethrown"]))
         for sample in profile.samples:
             message = sample.labels["exception_message"]
             self.assertLessEqual(len(message.encode()), 256)
@@ -122,7 +113,7 @@ class TestAllocations(EventCase):
         total = sum(c["bytes"] for c in truth.values())
         got = profile.total("alloc_space")
         self.assert_near(got, total, 0.03, "bytes of all classes")
-        self.assert_near(comment(profile, "alloc_bytes"), got, 1e-6, "control total")
+        self.assert_near(profile.number("alloc_bytes"), got, 1e-6, "control total")
         classes = sums(profile, "alloc_space", lambda s: s.labels["allocation_class"])
         objects = sums(profile, "alloc_objects", lambda s: s.labels["allocation_class"])
         makers = {"Small": "MakeSmall", "System.Byte[]": "MakeMiddle", "System.Int32[,]": "MakeBig"}
@@ -167,7 +158,7 @@ class TestLocks(EventCase):
         for sample in filter(is_long, profile.samples):
             self.assertEqual(sample.labels["lock_owner_id"], truth["holder_tid"])
             self.assertEqual(sample.labels["lock_owner"], "long-holder")
-        self.assertEqual(profile.total("lock_contentions"), comment(profile, "lock_contentions"))
+        self.assertEqual(profile.total("lock_contentions"), profile.number("lock_contentions"))
         short = profile.total("lock_delay", where=lambda s: harness.contains(
             s.stack, "ClpTarget.LocksMode.Short"))
         # The program's clock also has the time that a thread spins before it waits.
@@ -203,8 +194,8 @@ class TestCollections(EventCase):
         self.assertEqual([generations.get(str(g), 0) for g in range(3)], truth["collections"])
         self.assert_near(profile.total("gc_pause"), truth["pause_ns"], 0.02, "pauses")
         stopping = profile.total("gc_pause", where=lambda s: s.stack[0] == "[threads being stopped]")
-        self.assertEqual(profile.total("gc_pause"), comment(profile, "gc_pause"))
-        self.assertEqual(stopping, comment(profile, "gc_suspension"))
+        self.assertEqual(profile.total("gc_pause"), profile.number("gc_pause"))
+        self.assertEqual(stopping, profile.number("gc_suspension"))
         self.assertGreater(stopping, 0)
         self.assertLess(stopping, profile.total("gc_pause"))
         # The collector may do more than it was asked for, so not each is of that generation.

@@ -2,17 +2,15 @@
 """An agent that is killed again and again while its targets run: each time they are picked up again, by the library that
 is there already, and the numbers of their profiles go on without a gap or a double."""
 
-import glob
 import json
 import os
 import random
-import shutil
 import subprocess
-import tempfile
 import time
+import uuid
 
 import harness
-import pprof
+from test_agent import Agent
 
 ROUNDS = int(os.environ.get("CLP_KILLS", "20"))
 TARGETS = 5
@@ -20,25 +18,8 @@ PICK_UP_SECONDS = 2.0
 
 
 class TestKills(harness.Case):
-    def setUp(self):
-        self.directory = tempfile.mkdtemp(prefix="clp-kills-")
-        self.addCleanup(shutil.rmtree, self.directory)
-        self.config = os.path.join(self.directory, "c.yaml")
-        with open(self.config, "w") as file:
-            file.write("profile: { period: 1s }\ntargets: { include: ['command:*clp-kills-mark*'] }\n"
-                       f"upload: [ {{ kind: directory, path: '{self.directory}/out' }} ]\n"
-                       f"spool: {{ dir: '{self.directory}/spool' }}\nstate: {{ dir: '{self.directory}/state' }}\n")
-
-    def agent(self):
-        log = open(os.path.join(self.directory, "log"), "a")
-        self.addCleanup(log.close)
-        process = subprocess.Popen([harness.environment("CLP_CLRPULSE"), "agent", "-c", self.config], stderr=log)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        return process
-
     def profiled(self):
-        done = subprocess.run([harness.environment("CLP_CLRPULSE"), "status", "-c", self.config, "--json"],
+        done = subprocess.run([harness.environment("CLP_CLRPULSE"), "status", "-c", self.agent.config, "--json"],
                               capture_output=True, text=True)
         if done.returncode:
             return set()
@@ -57,27 +38,23 @@ class TestKills(harness.Case):
     def numbers(self):
         """Of each process; what was sent twice, because nobody lived to note that it was sent, counts once."""
         found = {}
-        for path in glob.glob(f"{self.directory}/out/*-wall-*.pb.gz"):
-            profile = pprof.load(path)
-            told = dict(c.split("=", 1) for c in profile.comments if "=" in c)
-            found.setdefault(int(told["process"]), set()).add((int(told["profile_seq"]), profile.time_ns))
+        for seq, profile in self.agent.profiles("wall"):
+            found.setdefault(profile.number("process"), set()).add((seq, profile.time_ns))
         return {pid: [seq for seq, _ in sorted(windows)] for pid, windows in found.items()}
 
     def test_killed_and_restarted(self):
-        # Their own temp directory is in the command line, by which the agent knows them from those of other tests.
-        targets = [self.target("spin", "--threads", "1", "--mark", "clp-kills-mark") for _ in range(TARGETS)]
+        marker = f"clp-{uuid.uuid4().hex}"
+        targets = [self.target("spin", "--threads", "1", "--marker", marker) for _ in range(TARGETS)]
         pids = {t.pid for t in targets}
         waits = []
+        self.agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", marker, period=1)
         for _ in range(ROUNDS):
-            agent = self.agent()
             waits.append(self.wait_for_all(pids))
             time.sleep(random.uniform(0, 2.5))  # anywhere in a window, an upload, an attach
-            agent.kill()
-            agent.wait()
-        agent = self.agent()
+            self.agent.kill()
+            self.agent.start()
         self.wait_for_all(pids)
-        agent.terminate()
-        self.assertEqual(agent.wait(30), 0)
+        self.assertEqual(self.agent.stop(), 0, self.agent.text())
         print(f"picked up again within {max(waits[1:]):.2f} s at most, "
               f"{sum(waits[1:]) / len(waits[1:]):.2f} s on average")
         for target in targets:

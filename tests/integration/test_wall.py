@@ -21,11 +21,6 @@ def wall_by(profile, key, thread=None, under=None):
     return sums
 
 
-def comment(profile, name):
-    found = [line for line in profile.comments if line.startswith(name + "=")]
-    return int(found[0].split("=")[1].split()[0]) if found else 0
-
-
 def switches(pid, tid):
     """How often a thread has been woken: each voluntary switch is the end of a wait."""
     with open(f"/proc/{pid}/task/{tid}/status") as file:
@@ -126,7 +121,7 @@ class TestLabels(Case):
         profile = self.record(target, 3, "--idle", "drop").profile()
         target.end()
         self.assertEqual([s for s in profile.samples if s.labels.get("wait") == "idle"], [])
-        self.assertGreater(comment(profile, "agent_idle_left_out"), 5 * profile.duration_ns)
+        self.assertGreater(profile.number("agent_idle_left_out"), 5 * profile.duration_ns)
 
     def test_gc(self):
         """Threads that a collection suspended wait for it, and for nothing else."""
@@ -201,7 +196,7 @@ class TestQuiet(Case):
         after = {tid: switches(target.pid, tid) for tid in tids}
         self.assertEqual(before, after)
         profile = recorder.profile()
-        self.assertGreater(comment(profile, "wall_visits"), 40)
+        self.assertGreater(profile.number("wall_visits"), 40)
 
     def cost(self, sleepers, seconds):
         """CPU of library and command for so many sleeping threads, as a share of one core, after
@@ -218,7 +213,7 @@ class TestQuiet(Case):
         library_cpu = self.library_cpu(target) - library_cpu
         own_cpu = self.fine_cpu(recorder.process.pid) - own_cpu
         profile = recorder.profile()
-        self.assertGreater(comment(profile, "wall_wait"), 0.99 * sleepers * profile.duration_ns)
+        self.assertGreater(profile.number("wall_wait"), 0.99 * sleepers * profile.duration_ns)
         print(f"{sleepers} sleepers: library {library_cpu / took / 1e7:.4f} %, "
               f"command {own_cpu / took / 1e7:.4f} % of a core")
         return (library_cpu + own_cpu) / took / 1e9

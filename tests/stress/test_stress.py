@@ -329,8 +329,7 @@ class TestAgent(Case):
             self.assertEqual(other.time_ns, one.time_ns + one.duration_ns, "windows abut")
         longest = max(profiles, key=lambda p: p.duration_ns)
         self.assertGreater(longest.duration_ns / 1e9, SECONDS)
-        used = sum(int(c.split("=")[1].split()[0]) for p in profiles for c in p.comments
-                   if c.startswith("process_cpu="))
+        used = sum(p.number("process_cpu") for p in profiles)
         total = sum(p.total() for p in profiles)
         self.assertGreater(total, 0.9 * stopped)
         self.assert_ratio(total / used, 0.97, 1.01, f"CPU of {SECONDS} s without the agent")

@@ -143,6 +143,27 @@ static void old_files_are_swept(void **state)
     assert_int_equal(access(file_of("someone-elses"), F_OK), 0);
 }
 
+/* Of too many the oldest go, whatever their order in the directory. */
+static void too_many_files_are_swept(void **state)
+{
+    (void)state;
+    char name[33];
+    const time_t now = time(NULL);
+    for (unsigned i = 0; i < CLP_SEQ_FILES_MAX + 20; i++) {
+        time_t at = i % 100 == 7 && i < 2000 ? now - 3600 : now;
+        snprintf(name, sizeof(name), "%032x", i);
+        write_file(name, "5\n");
+        assert_int_equal(utimensat(AT_FDCWD, file_of(name),
+                                   (struct timespec[2]){{.tv_sec = at}, {.tv_sec = at}}, 0),
+                         0);
+    }
+    reopen();
+    for (unsigned i = 0; i < CLP_SEQ_FILES_MAX + 20; i++) {
+        snprintf(name, sizeof(name), "%032x", i);
+        assert_int_equal(access(file_of(name), F_OK), i % 100 == 7 && i < 2000 ? -1 : 0);
+    }
+}
+
 /* Without a place for files the shared word still counts. */
 static void works_without_a_directory(void **state)
 {
@@ -169,6 +190,7 @@ int main(void)
         T(files_that_are_no_number_count_as_none),
         T(forgotten_at_the_end),
         T(old_files_are_swept),
+        T(too_many_files_are_swept),
         T(works_without_a_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

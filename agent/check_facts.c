@@ -27,16 +27,6 @@
 #define FIRST_PID_NAMESPACE 0xeffffffcu /* PROC_PID_INIT_INO of the kernel's proc_ns.h */
 #define ASK_NS (2 * CLP_NSEC_PER_SEC)
 
-static char *read_proc(int32_t pid, const char *name, size_t ceiling, size_t *ret_len)
-{
-    char path[64], *text = NULL;
-    if (pid)
-        snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
-    else
-        snprintf(path, sizeof(path), "/proc/self/%s", name);
-    return clp_file_read(path, ceiling, &text, ret_len) < 0 ? NULL : text;
-}
-
 static uint64_t namespace_of(int32_t pid, const char *kind)
 {
     char path[64];
@@ -67,7 +57,7 @@ static void look_kernel(struct clp_check_machine *m)
 static void look_rights(struct clp_check_machine *m)
 {
     struct rlimit files;
-    CLP_CLEANUP(clp_cleanup_free) char *status = read_proc(0, "status", 65536, NULL);
+    CLP_CLEANUP(clp_cleanup_free) char *status = clp_file_read_proc(0, "status", 65536, NULL);
     const char *caps = status ? strstr(status, "\nCapEff:") : NULL;
     m->uid = geteuid();
     m->capabilities = caps ? strtoull(caps + 8, NULL, 16) : UINT64_MAX;
@@ -253,7 +243,7 @@ static void look_status(int32_t pid, struct clp_check_process *ret)
 {
     size_t len;
     struct clp_proc_status s;
-    CLP_CLEANUP(clp_cleanup_free) char *status = read_proc(pid, "status", 65536, &len);
+    CLP_CLEANUP(clp_cleanup_free) char *status = clp_file_read_proc(pid, "status", 65536, &len);
     if (!status || clp_proctext_status(status, len, &s) < 0)
         return;
     ret->seccomp = s.seccomp;
@@ -322,8 +312,9 @@ void clp_check_look_process(const struct clp_config *c, const struct clp_dotnet 
         clp_dotnet_ask(&ret->dotnet, 1, ASK_NS);
     }
     CLP_CLEANUP(clp_cleanup_free)
-    char *environment = read_proc(pid, "environ", ENVIRON_MAX_BYTES, &environ_len);
-    CLP_CLEANUP(clp_cleanup_free) char *maps = read_proc(pid, "maps", MAPS_MAX_BYTES, &maps_len);
+    char *environment = clp_file_read_proc(pid, "environ", ENVIRON_MAX_BYTES, &environ_len);
+    CLP_CLEANUP(clp_cleanup_free)
+    char *maps = clp_file_read_proc(pid, "maps", MAPS_MAX_BYTES, &maps_len);
     if (environment)
         clp_check_environment(environment, environ_len, ret);
     if (maps)
@@ -349,7 +340,7 @@ bool clp_check_waits(const struct clp_dotnet *d, char *buf, size_t cap)
     if (d->state != CLP_DOTNET_READY || *d->info.entry_assembly)
         return false;
     CLP_CLEANUP(clp_cleanup_free)
-    char *environment = read_proc(d->pid, "environ", ENVIRON_MAX_BYTES, &len);
+    char *environment = clp_file_read_proc(d->pid, "environ", ENVIRON_MAX_BYTES, &len);
     if (environment)
         clp_check_environment(environment, len, &p);
     if (!p.default_suspend && !*p.suspending_port)

@@ -13,13 +13,6 @@
 #define ENVIRON_MAX_BYTES (4u << 20)
 #define SECTION_NAMES_MAX_BYTES 65536u
 
-static char *read_proc(int32_t pid, const char *name, size_t ceiling, size_t *ret_len)
-{
-    char path[64], *text = NULL;
-    snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
-    return clp_file_read(path, ceiling, &text, ret_len) < 0 ? NULL : text;
-}
-
 static bool read_at(int fd, void *to, size_t len, uint64_t at)
 {
     return at <= INT64_MAX && pread(fd, to, len, (off_t)at) == (ssize_t)len;
@@ -58,7 +51,7 @@ bool clp_engine_needs_events(const struct clp_dotnet *d, char *why, size_t cap)
     struct clp_check_process p = {.dotnet = *d};
     size_t environ_len = 0;
     CLP_CLEANUP(clp_cleanup_free)
-    char *environment = read_proc(d->pid, "environ", ENVIRON_MAX_BYTES, &environ_len);
+    char *environment = clp_file_read_proc(d->pid, "environ", ENVIRON_MAX_BYTES, &environ_len);
     if (environment)
         clp_check_environment(environment, environ_len, &p);
     if (p.profiler_off)

@@ -154,8 +154,7 @@ int clp_clocks_read(struct clp_clocks *c,
                     void (*moved)(void *context, const struct clp_clocks_moved *m), void *context)
 {
     uint64_t before_ns = clp_clock_monotonic_ns();
-    int fd = openat(c->task_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CLP_CLEANUP(clp_cleanup_dir) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    CLP_CLEANUP(clp_cleanup_dir) DIR *dir = clp_file_list(c->task_fd);
     if (!dir)
         return -errno;
     c->round++;

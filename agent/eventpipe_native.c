@@ -65,7 +65,6 @@ static bool link_address(int fd, uint64_t offset, uint64_t *ret)
 static int find_code(int32_t pid, char *exe, size_t cap, struct clp_native *n)
 {
     char path[64];
-    CLP_CLEANUP(clp_cleanup_free) char *maps = NULL;
     size_t maps_len;
     snprintf(path, sizeof(path), "/proc/%d/exe", pid);
     ssize_t len = readlink(path, exe, cap - 1);
@@ -73,9 +72,9 @@ static int find_code(int32_t pid, char *exe, size_t cap, struct clp_native *n)
     if (len <= 0 || fd < 0)
         return -ENOENT;
     exe[len] = '\0';
-    snprintf(path, sizeof(path), "/proc/%d/maps", pid);
-    if (clp_file_read(path, MAPS_MAX_BYTES, &maps, &maps_len) < 0 ||
-        !clp_native_find_range(maps, maps_len, exe, &n->range) ||
+    CLP_CLEANUP(clp_cleanup_free)
+    char *maps = clp_file_read_proc(pid, "maps", MAPS_MAX_BYTES, &maps_len);
+    if (!maps || !clp_native_find_range(maps, maps_len, exe, &n->range) ||
         !link_address(fd, n->range.offset, &n->link_start))
         return -ENOENT;
     return 0;

@@ -190,15 +190,10 @@ static void sweep_as_user(const struct clp_dotnet *t, int64_t before_s)
 {
     char prefix[80];
     size_t n = (size_t)name_prefix(t, prefix, sizeof(prefix));
-    int list_fd = openat(t->temp_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CLP_CLEANUP(clp_cleanup_dir) DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
-    if (!list) {
-        clp_cleanup_fd(&list_fd);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(list));)
+    CLP_CLEANUP(clp_cleanup_dir) DIR *list = clp_file_list(t->temp_fd);
+    for (struct dirent *e; list && (e = readdir(list));)
         if (strncmp(e->d_name, prefix, n) == 0)
-            remove_left_over(list_fd, e->d_name, t->uid, before_s);
+            remove_left_over(t->temp_fd, e->d_name, t->uid, before_s);
 }
 
 void clp_hook_sweep(const struct clp_dotnet *t, int64_t before_s)

@@ -314,13 +314,6 @@ void clp_identity_make(const struct clp_identity_source *s, struct clp_identity 
     ret->ns_pid = s->process->ns_pid;
 }
 
-static char *read_proc(int32_t pid, const char *name, size_t ceiling, size_t *ret_len)
-{
-    char path[64], *text = NULL;
-    snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
-    return clp_file_read(path, ceiling, &text, ret_len) < 0 ? NULL : text;
-}
-
 /* By its number a node's agent finds the container of one that has no id in its path. In the host's
  * own namespace it would name the whole machine. */
 static uint64_t cgroup_inode(int32_t pid)
@@ -346,9 +339,10 @@ void clp_identity_read(const struct clp_dotnet *process, const struct clp_config
     char host[HOST_NAME_MAX + 1] = "";
     struct clp_identity_source s = {.process = process, .config = config, .host = host};
     CLP_CLEANUP(clp_cleanup_free)
-    char *environment = read_proc(process->pid, "environ", ENVIRON_MAX_BYTES, &s.environment_len);
+    char *environment =
+        clp_file_read_proc(process->pid, "environ", ENVIRON_MAX_BYTES, &s.environment_len);
     CLP_CLEANUP(clp_cleanup_free)
-    char *cgroup = read_proc(process->pid, "cgroup", CGROUP_MAX_BYTES, NULL);
+    char *cgroup = clp_file_read_proc(process->pid, "cgroup", CGROUP_MAX_BYTES, NULL);
     (void)gethostname(host, sizeof(host) - 1);
     s.environment = environment;
     s.cgroup = cgroup;

@@ -1,6 +1,7 @@
 #include "agent/limits.h"
 
 #include "base/cleanup.h"
+#include "base/core/proctext.h"
 #include "base/file.h"
 
 #include <limits.h>
@@ -100,19 +101,6 @@ static bool can_tell(const char *mount, const char *group, const char *own)
 
 /* ---- all of them --------------------------------------------------------------------------- */
 
-static bool names(const char *list, size_t len, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *at = list, *end = list + len; at < end;) {
-        const char *comma = memchr(at, ',', (size_t)(end - at));
-        comma = comma ? comma : end;
-        if ((size_t)(comma - at) == n && memcmp(at, name, n) == 0)
-            return true;
-        at = comma + 1;
-    }
-    return false;
-}
-
 /* Our own group in the hierarchy "4:memory:", as /proc/self/cgroup has it, copied; NULL: not there.
  */
 static const char *own_group(const char *text, const char *prefix, size_t len, char buf[PATH_MAX])
@@ -143,7 +131,8 @@ static void take_line(const char *groups, const char *own, char *line, struct cl
         snprintf(mount, sizeof(mount), "%s/unified", groups); /* beside version 1 */
         if (can_tell(mount, group + 1, ours))
             look_up(mount, group + 1, look_v2, l);
-    } else if (names(list + 1, len, "cpu") || names(list + 1, len, "memory")) {
+    } else if (clp_proctext_list_has(list + 1, len, "cpu") ||
+               clp_proctext_list_has(list + 1, len, "memory")) {
         snprintf(mount, sizeof(mount), "%s/%.*s", groups, (int)len, list + 1);
         if (can_tell(mount, group + 1, ours))
             look_up(mount, group + 1, look_v1, l);

@@ -91,13 +91,8 @@ static bool is_left_over(int parent_fd, const char *name, uid_t uid)
 
 static void sweep(int parent_fd, uid_t uid)
 {
-    int list_fd = openat(parent_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CLP_CLEANUP(clp_cleanup_dir) DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
-    if (!list) {
-        clp_cleanup_fd(&list_fd);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(list));) {
+    CLP_CLEANUP(clp_cleanup_dir) DIR *list = clp_file_list(parent_fd);
+    for (struct dirent *e; list && (e = readdir(list));) {
         if (!is_left_over(parent_fd, e->d_name, uid))
             continue;
         struct clp_place_dir d = {
@@ -197,13 +192,10 @@ static void strip_root(int32_t pid, char *path)
 
 static bool is_mapped_already(struct clp_place *p, const struct clp_dotnet *t)
 {
-    char path[64];
     size_t len;
-    CLP_CLEANUP(clp_cleanup_free) char *maps = NULL;
-    snprintf(path, sizeof(path), "/proc/%d/maps", t->pid);
-    if (clp_file_read(path, MAPS_MAX_BYTES, &maps, &len) < 0)
-        return false;
-    if (!find_mapped(maps, len, p->library_path, sizeof(p->library_path)))
+    CLP_CLEANUP(clp_cleanup_free)
+    char *maps = clp_file_read_proc(t->pid, "maps", MAPS_MAX_BYTES, &len);
+    if (!maps || !find_mapped(maps, len, p->library_path, sizeof(p->library_path)))
         return false;
     strip_root(t->pid, p->library_path);
     return true;

@@ -2,6 +2,7 @@
 
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/vec.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,23 +30,52 @@ static bool is_ours(const char *name)
     return strlen(name) == NAME_LEN && strspn(name, "0123456789abcdef") == NAME_LEN;
 }
 
+struct kept {
+    struct timespec written;
+    char name[NAME_LEN + 1];
+};
+
+static int newest_first(const void *a, const void *b)
+{
+    const struct timespec *x = &((const struct kept *)a)->written;
+    const struct timespec *y = &((const struct kept *)b)->written;
+    return x->tv_sec != y->tv_sec ? (x->tv_sec < y->tv_sec) - (x->tv_sec > y->tv_sec)
+                                  : (x->tv_nsec < y->tv_nsec) - (x->tv_nsec > y->tv_nsec);
+}
+
+/* Leaves the newest CLP_SEQ_FILES_MAX; their number. */
+static uint32_t thin_out(int dir_fd, struct kept *files, uint32_t count)
+{
+    if (count <= CLP_SEQ_FILES_MAX)
+        return count;
+    qsort(files, count, sizeof(*files), newest_first);
+    for (uint32_t i = CLP_SEQ_FILES_MAX; i < count; i++)
+        (void)unlinkat(dir_fd, files[i].name, 0);
+    return CLP_SEQ_FILES_MAX;
+}
+
 /* A file is written with every window, so one that is old belongs to an instance that has ended. */
 static void sweep(int dir_fd)
 {
-    int list_fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CLP_CLEANUP(clp_cleanup_dir) DIR *list = list_fd < 0 ? NULL : fdopendir(list_fd);
+    CLP_CLEANUP(clp_cleanup_dir) DIR *list = clp_file_list(dir_fd);
+    CLP_CLEANUP(clp_cleanup_free) struct kept *files = NULL;
+    uint32_t count = 0, cap = 0;
     struct stat st;
-    unsigned kept = 0;
-    if (!list) {
-        clp_cleanup_fd(&list_fd);
-        return;
-    }
-    for (struct dirent *e; (e = readdir(list));) {
+    for (struct dirent *e; list && (e = readdir(list));) {
         if (!is_ours(e->d_name) || fstatat(dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        if (time(NULL) - st.st_mtime > CLP_SEQ_OLD_SECONDS || ++kept > CLP_SEQ_FILES_MAX)
+        if (time(NULL) - st.st_mtime > CLP_SEQ_OLD_SECONDS) {
             (void)unlinkat(dir_fd, e->d_name, 0);
+            continue;
+        }
+        if (count == 2 * CLP_SEQ_FILES_MAX)
+            count = thin_out(dir_fd, files, count);
+        if (CLP_VEC_GROW(files, cap, count + 1, 2 * CLP_SEQ_FILES_MAX) < 0)
+            return;
+        files[count].written = st.st_mtim;
+        memcpy(files[count++].name, e->d_name, NAME_LEN + 1);
     }
+    (void)thin_out(dir_fd, files, count);
 }
 
 static int open_dir(struct clp_seq *s, const char *state_dir, struct clp_fault *fault)

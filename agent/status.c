@@ -26,23 +26,17 @@ uint64_t clp_kernel_cpu_ns(int32_t pid)
 /* The number behind NAME in /proc/PID/status. */
 static uint64_t status_number(int32_t pid, const char *name)
 {
-    char path[64];
-    CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
-    snprintf(path, sizeof(path), "/proc/%d/status", pid);
-    if (clp_file_read(path, 65536, &text, NULL) < 0)
-        return 0;
-    const char *at = strstr(text, name);
+    CLP_CLEANUP(clp_cleanup_free) char *text = clp_file_read_proc(pid, "status", 65536, NULL);
+    const char *at = text ? strstr(text, name) : NULL;
     return at ? strtoull(at + strlen(name), NULL, 10) : 0;
 }
 
 uint64_t clp_kernel_threads(int32_t pid)
 {
-    char path[64];
     size_t len;
     struct clp_proc_stat stat;
-    CLP_CLEANUP(clp_cleanup_free) char *text = NULL;
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    if (clp_file_read(path, 65536, &text, &len) < 0 || clp_proctext_stat(text, len, &stat) < 0)
+    CLP_CLEANUP(clp_cleanup_free) char *text = clp_file_read_proc(pid, "stat", 65536, &len);
+    if (!text || clp_proctext_stat(text, len, &stat) < 0)
         return 0;
     return stat.num_threads;
 }

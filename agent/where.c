@@ -1,6 +1,7 @@
 #include "agent/where.h"
 
 #include "base/cleanup.h"
+#include "base/core/proctext.h"
 #include "base/file.h"
 
 #include <errno.h>
@@ -53,19 +54,6 @@ static bool is(struct field f, const char *text)
     return f.len == strlen(text) && memcmp(f.at, text, f.len) == 0;
 }
 
-static bool has_option(struct field options, const char *name)
-{
-    const char *end = options.at + options.len;
-    for (const char *at = options.at; at < end;) {
-        const char *comma = memchr(at, ',', (size_t)(end - at));
-        comma = comma ? comma : end;
-        if (is((struct field){at, (size_t)(comma - at)}, name))
-            return true;
-        at = comma + 1;
-    }
-    return false;
-}
-
 static bool is_local(struct field type)
 {
     static const char *const types[] = {"tmpfs", "ext2",    "ext3", "ext4",    "xfs",
@@ -116,7 +104,8 @@ int clp_where_mount_line(const char *line, size_t len, char ret_path[CLP_WHERE_P
     int r = type.len == 0 ? -EINVAL : unescape(point, path, sizeof(path));
     if (r < 0)
         return r;
-    if (has_option(options, "ro") || has_option(options, "noexec") || !is_local(type))
+    if (clp_proctext_list_has(options.at, options.len, "ro") ||
+        clp_proctext_list_has(options.at, options.len, "noexec") || !is_local(type))
         return -ENOENT;
     memcpy(ret_path, path, strlen(path) + 1);
     return 0;
@@ -159,14 +148,12 @@ int clp_where(const struct clp_dotnet *t, int (*take)(void *context, int dir_fd,
 {
     static const char *const places[] = {"/tmp", "/var/tmp", "/dev/shm", "/run"};
     const struct search s = {t, take, context};
-    char path[64];
     size_t len;
-    CLP_CLEANUP(clp_cleanup_free) char *mounts = NULL;
     for (size_t i = 0; i < CLP_ARRAY_LEN(places); i++)
         if (try_path(&s, places[i]) == 0)
             return 0;
-    snprintf(path, sizeof(path), "/proc/%d/mountinfo", t->pid);
-    if (!t->own_root || clp_file_read(path, MOUNTINFO_MAX_BYTES, &mounts, &len) < 0)
-        return -EACCES;
-    return try_mounts(&s, mounts, len);
+    CLP_CLEANUP(clp_cleanup_free)
+    char *mounts =
+        t->own_root ? clp_file_read_proc(t->pid, "mountinfo", MOUNTINFO_MAX_BYTES, &len) : NULL;
+    return mounts ? try_mounts(&s, mounts, len) : -EACCES;
 }

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <linux/openat2.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -56,6 +57,27 @@ int clp_file_read_at(int dirfd, const char *path, size_t ceiling_bytes, char **r
 int clp_file_read(const char *path, size_t ceiling_bytes, char **ret, size_t *ret_len)
 {
     return clp_file_read_at(AT_FDCWD, path, ceiling_bytes, ret, ret_len);
+}
+
+char *clp_file_read_proc(int32_t pid, const char *name, size_t ceiling_bytes, size_t *ret_len)
+{
+    char path[64], *text = NULL;
+    int n = pid ? snprintf(path, sizeof(path), "/proc/%d/%s", pid, name)
+                : snprintf(path, sizeof(path), "/proc/self/%s", name);
+    if (n < 0 || (size_t)n >= sizeof(path) ||
+        clp_file_read(path, ceiling_bytes, &text, ret_len) < 0)
+        return NULL;
+    return text;
+}
+
+DIR *clp_file_list(int dirfd)
+{
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    if (list)
+        fd = -1; /* the list's now */
+    return list;
 }
 
 /* ---- opening inside a foreign root ---------------------------------------------------------- */

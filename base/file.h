@@ -6,6 +6,7 @@
 
 #include "base/core/core.h"
 
+#include <dirent.h>
 #include <sys/types.h>
 
 /* Reads a whole file of at most `ceiling_bytes`: the contents with a NUL after them in *ret (free),
@@ -18,6 +19,14 @@ int clp_file_read_at(int dirfd, const char *path, size_t ceiling_bytes, char **r
                      size_t *ret_len) CLP_MUST_USE;
 /* The same from an open descriptor, from its current offset to the end; `fd` stays the caller's. */
 int clp_file_read_fd(int fd, size_t ceiling_bytes, char **ret, size_t *ret_len) CLP_MUST_USE;
+
+/* The same of /proc/PID/`name`; `pid` 0 is the caller itself. NULL where it cannot be read. */
+char *clp_file_read_proc(int32_t pid, const char *name, size_t ceiling_bytes,
+                         size_t *ret_len) CLP_MUST_USE;
+
+/* The entries of an open directory from the first on (an O_PATH descriptor will do); `dirfd` stays
+ * the caller's, with its own position. NULL with errno. */
+DIR *clp_file_list(int dirfd) CLP_MUST_USE;
 
 /* Opens a path that somebody else may have arranged, as in a target's /proc/PID/root: `rootfd` acts
  * as

@@ -348,8 +348,7 @@ static int count_bad(struct clp_spool *s, const char *file)
 
 static int each_file(struct clp_spool *s, int (*take)(struct clp_spool *s, const char *file))
 {
-    int fd = openat(s->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CLP_CLEANUP(clp_cleanup_dir) DIR *d = fd < 0 ? NULL : fdopendir(fd);
+    CLP_CLEANUP(clp_cleanup_dir) DIR *d = clp_file_list(s->dir_fd);
     if (!d)
         return -errno;
     int r = 0;

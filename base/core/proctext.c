@@ -302,6 +302,19 @@ const char *clp_proctext_env(const char *environ_block, size_t len, const char *
     return NULL;
 }
 
+bool clp_proctext_list_has(const char *list, size_t len, const char *name)
+{
+    size_t name_len = strlen(name);
+    for (const char *at = list, *end = list + len; at < end;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        size_t item_len = (size_t)((comma ? comma : end) - at);
+        if (item_len == name_len && memcmp(at, name, name_len) == 0)
+            return true;
+        at += item_len + 1;
+    }
+    return false;
+}
+
 static uint64_t hex_word(struct cursor *c)
 {
     expect(c, ' ');

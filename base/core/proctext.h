@@ -52,6 +52,9 @@ int clp_proctext_status(const char *text, size_t len, struct clp_proc_status *re
 const char *clp_proctext_env(const char *environ_block, size_t len, const char *name,
                              size_t *ret_len);
 
+/* Whether NAME is an item of the list "a,b,c", as of cgroups(7) and of mount options. */
+bool clp_proctext_list_has(const char *list, size_t len, const char *name);
+
 /* /proc/PID/task/TID/syscall: "running", or "nr a1..a6 sp pc". 0 with values, -EAGAIN for running,
  * -EINVAL. `nr` is -1 for a thread blocked outside a system call. */
 int clp_proctext_syscall(const char *text, size_t len, int64_t *ret_nr, uint64_t *ret_sp,

@@ -201,8 +201,7 @@ static bool is_left_behind(const struct clp_journal *j, const char *name)
 int clp_journal_recover(struct clp_journal *j)
 {
     int stopped = 0;
-    int fd = openat(j->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    CLP_CLEANUP(clp_cleanup_dir) DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    CLP_CLEANUP(clp_cleanup_dir) DIR *dir = clp_file_list(j->dir_fd);
     if (!dir)
         return -errno;
     for (const struct dirent *e; (e = readdir(dir));) {

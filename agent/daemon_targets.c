@@ -19,6 +19,7 @@
 #define YOUNG_PAUSE_NS (200 * CLP_NSEC_PER_MSEC)
 
 #define UNWANTED_NS (600 * CLP_NSEC_PER_SEC) /* its name may change, seldom */
+#define TIDY_EVERY_NS CLP_NSEC_PER_SEC
 #define RESUME_NS (100 * CLP_NSEC_PER_MSEC)
 
 /* ---- which --------------------------------------------------------------------------------- */
@@ -212,6 +213,9 @@ void clp_daemon_scan(struct clp_daemon *d)
     d->scan_error = r;
     if (r < 0)
         clp_log_error("cannot read /proc: %s", strerror(-r));
+    if (now_ns - d->tidied_ns < TIDY_EVERY_NS)
+        return;
+    d->tidied_ns = now_ns;
     clp_roster_tidy(&d->roster, &clp_discover_system, now_ns);
 }
 

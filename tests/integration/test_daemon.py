@@ -492,7 +492,7 @@ class TestStatus(DaemonCase):
         self.assertRegex(audit.stdout, rf"process {target.pid} \(Fake\)\n  cpu      profiles \d+\.\d+ s, "
                                        r"kernel \d+\.\d+ s: .*\n  wall     profiles \d+\.\d+ s, "
                                        r"kernel \d+\.\d+ s: ")
-        self.assertRegex(audit.stdout, r"threads  library 0, kernel 1\n")
+        self.assertRegex(audit.stdout, r"threads  library 0, kernel 2\n")
         self.stop(agent)
 
     def test_no_agent(self):

@@ -186,10 +186,15 @@ class TestWindows(DaemonCase):
         agent = self.agent(env={"LD_PRELOAD": os.environ["CLP_STEP_CLOCK"],
                                 "CLP_CLOCK_FILE": clock})
         begin = time.monotonic()
+
+        def two_windows():
+            count = len(self.windows()) + 2
+            self.wait_for(lambda: len(self.windows()) >= count, "two windows")
+
         for ns in (HOUR, 0, -2 * 10**9, -HOUR, 0):
-            time.sleep(2.5)
+            two_windows()
             set_clock(ns)
-        time.sleep(2.5)
+        two_windows()
         self.stop(agent)
         windows = self.windows()
         self.assert_numbered(windows, 1)
@@ -229,18 +234,21 @@ class TestWindows(DaemonCase):
 
 class TestTargets(DaemonCase):
     def test_new_ones_within_a_second(self):
-        agent = self.agent()
-        for _ in range(3):
+        """Once in five: on a busy machine the stand-in itself may take long to start."""
+        agent, took = self.agent(), []
+        limit = 1 if not SANITIZED else 4
+        while len(took) < 5 and (not took or took[-1] >= limit):
             begin = time.monotonic()
             target = self.start()
             self.wait_for(lambda: self.state(target.pid) == "profiling", "found")
-            self.assertLess(time.monotonic() - begin, 1.5 if not SANITIZED else 4)
+            took.append(time.monotonic() - begin)
+        self.assertLess(took[-1], limit, took)
         self.stop(agent)
 
     def test_a_shell_that_becomes_a_target(self):
         """exec after the scan has lost interest."""
         agent = self.agent()
-        script = f"sleep 6; exec {test_session.FAKE} --tmp {self.tmp}"
+        script = f"sleep 4.5; exec {test_session.FAKE} --tmp {self.tmp}"
         process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE,
                                    env={**os.environ, "TMPDIR": self.tmp})
         self.addCleanup(process.wait)

@@ -486,7 +486,7 @@ class TestAgent(Case):
     def agent(self, upload, *options, period="1s", extra=""):
         config = os.path.join(self.directory, "c.yaml")
         with open(config, "w") as file:
-            file.write(f"profile: {{ period: {period} }}\ntargets: {{ include: [Fake] }}\n"
+            file.write(f"profile: {{ period: {period} }}\ntargets: {{ include: ['command:*{self.tmp}*'] }}\n"
                        f"upload: [ {upload} ]\nspool: {{ dir: {self.directory}/spool }}\n"
                        f"state: {{ dir: {self.directory}/state }}\n{extra}")
         log = open(os.path.join(self.directory, "log"), "w+")

@@ -586,7 +586,7 @@ class TestAgent(Case):
         process.kill()
         process.wait()
         with open(f"{self.directory}/c.yaml") as file:
-            text = file.read().replace("include: [Fake]", "include: [Fake], exclude: ['Fa*']")
+            text = file.read().replace("targets: {", "targets: { exclude: ['Fa*'],")
         with open(f"{self.directory}/c.yaml", "w") as file:
             file.write(text)
         process = subprocess.Popen([CLRPULSE, "agent", "-c", f"{self.directory}/c.yaml"],

@@ -14,14 +14,16 @@
 #define PIDS_MAX (1u << 20)
 #define FIRST_PAUSE_NS CLP_SCAN_EVERY_NS
 #define LONGEST_PAUSE_NS (30 * CLP_NSEC_PER_SEC)
-#define LIST_EVERY_NS CLP_NSEC_PER_SEC /* while numbers are given out */
-#define LIST_LATEST_NS (10 * CLP_NSEC_PER_SEC)
+#define LIST_EVERY_NS (10 * CLP_NSEC_PER_SEC)
+#define NAMES_EVERY_NS CLP_NSEC_PER_SEC
+#define NUDGE_EVERY_NS CLP_NSEC_PER_SEC
 #define NEW_AT_ONCE 64u /* numbers that are tried one by one; of more a listing tells cheaper */
 #define COST_SHARE 200u /* of the time that passes, one part for rounds */
 
 /* What is known of a pid. */
 struct known {
     uint64_t look_at_ns; /* not before */
+    uint64_t looked_ns;  /* the last time */
     uint64_t pause_ns;   /* the last one */
     uint64_t seen_round;
     uint64_t name; /* of the program, hashed; 0: not looked at */
@@ -32,12 +34,11 @@ struct clp_scan {
     const struct clp_discover_roots *roots;
     struct clp_map pids; /* pid -> struct known */
     uint64_t round;      /* the number of listings */
-    uint64_t now_ns, listed_ns;
+    uint64_t now_ns, listed_ns, names_ns;
     uint64_t look_at_ns; /* of all that are known, the earliest or before that */
     int64_t last_pid;    /* that the kernel had given out at the last round; -1: not known */
-    bool moved;          /* it gave out more since the last listing */
-    bool foreign; /* /proc counts processes in another way than we: last_pid is never known */
-    bool listing, hurry;
+    bool foreign;        /* /proc counts otherwise than we: last_pid is never known */
+    bool names, hurry;   /* this listing reads names; the next round is one */
     struct clp_dotnet candidates[CLP_SCAN_AT_ONCE];
     size_t count;
 };
@@ -96,7 +97,7 @@ static void pause_longer(struct known *k, uint64_t now_ns)
     k->look_at_ns = now_ns + k->pause_ns;
 }
 
-/* Of every process with each listing: three system calls and no memory. */
+/* Three system calls and no memory. */
 static uint64_t name_of(const struct clp_scan *s, int32_t pid)
 {
     char path[512], comm[64];
@@ -122,10 +123,11 @@ static int64_t last_pid(const struct clp_scan *s)
 }
 
 /* Whether it is another program than when it was looked at before: a process may become a .NET one
- * by exec, which its start time does not show but its name does. */
+ * by exec, which its start time does not show but its name does. Its threads' numbers show it as
+ * well, so names are for when there were too many of those. */
 static bool has_changed(const struct clp_scan *s, int32_t pid, struct known *k)
 {
-    if (!s->listing)
+    if (!s->names)
         return false;
     uint64_t name = name_of(s, pid);
     bool changed = k->name && name && name != k->name;
@@ -147,12 +149,28 @@ static void note_due(struct clp_scan *s, const struct known *k)
     s->look_at_ns = CLP_MIN(s->look_at_ns, k->look_at_ns);
 }
 
+/* Somebody who has begun to start threads may have become a .NET program. */
+static void nudge(struct clp_scan *s, int32_t pid)
+{
+    struct known *k = clp_map_get_ptr_u64(&s->pids, (uint64_t)pid);
+    if (!k || k->held)
+        return;
+    k->pause_ns = 0;
+    k->look_at_ns = CLP_MIN(k->look_at_ns, k->looked_ns + NUDGE_EVERY_NS);
+    note_due(s, k);
+}
+
 static void look_at(struct clp_scan *s, int32_t pid, struct known *k)
 {
+    int32_t owner = 0;
     struct clp_dotnet *d = &s->candidates[s->count];
     k->held = false;
+    k->looked_ns = s->now_ns;
     pause_longer(k, s->now_ns);
-    if (clp_dotnet_open_threaded(s->roots, pid, d) < 0)
+    int r = clp_dotnet_open_threaded(s->roots, pid, d, &owner);
+    if (owner)
+        nudge(s, owner);
+    if (r < 0)
         return;
     if (d->state == CLP_DOTNET_PORT) {
         s->count++;
@@ -212,22 +230,22 @@ static size_t part(struct clp_scan *s)
 }
 
 /* Numbers are given out in a circle: a smaller one than before has gone past its beginning. */
-static bool is_list_due(const struct clp_scan *s, int64_t before)
+static bool has_missed_some(const struct clp_scan *s, int64_t before)
 {
-    uint64_t since_ns = s->now_ns - s->listed_ns;
-    return s->round == 0 || s->hurry || s->last_pid < before || s->last_pid < 0 ||
-           s->last_pid - before > (int64_t)NEW_AT_ONCE || since_ns >= LIST_LATEST_NS ||
-           (s->moved && since_ns >= LIST_EVERY_NS);
+    return s->last_pid < 0 || s->last_pid < before ||
+           (before >= 0 && s->last_pid - before > (int64_t)NEW_AT_ONCE);
 }
 
-static int list(struct clp_scan *s)
+static int list(struct clp_scan *s, bool missed)
 {
     s->round++;
     s->listed_ns = s->now_ns;
-    s->listing = true;
     s->look_at_ns = UINT64_MAX;
+    s->names = missed && s->now_ns - s->names_ns >= NAMES_EVERY_NS;
+    if (s->names)
+        s->names_ns = s->now_ns;
     int r = clp_discover_pids(s->roots, look, s);
-    s->moved = s->hurry = s->listing = false;
+    s->hurry = s->names = false;
     if (r == 0)
         forget_gone(s);
     return r;
@@ -262,13 +280,13 @@ int clp_scan_round(struct clp_scan *s, uint64_t now_ns,
     s->now_ns = now_ns;
     s->last_pid = last_pid(s);
     s->count = 0;
-    s->moved |= s->last_pid != before;
-    if (is_list_due(s, before)) {
-        r = list(s);
+    bool missed = has_missed_some(s, before);
+    if (missed || s->round == 0 || s->hurry || now_ns - s->listed_ns >= LIST_EVERY_NS) {
+        r = list(s, missed);
     } else {
-        look_at_due(s);
         for (int64_t pid = before + 1; pid <= s->last_pid; pid++)
             (void)look(s, (int32_t)pid);
+        look_at_due(s);
     }
     ask(s, found, context);
     return r;

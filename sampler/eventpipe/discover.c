@@ -178,14 +178,17 @@ static struct clp_dotnet begin_with(const struct clp_proc_stat *stat, int32_t pi
     return d;
 }
 
-static int look_inside(const struct clp_discover_roots *roots, struct clp_dotnet *d)
+static int look_inside(const struct clp_discover_roots *roots, struct clp_dotnet *d,
+                       int32_t *ret_owner)
 {
     struct clp_proc_status status;
     int r = read_status(roots, d->pid, &status);
     if (r < 0)
         return r;
-    if (status.tgid && status.tgid != d->pid)
-        return -ESRCH; /* /proc has threads, too, though it does not list them */
+    if (status.tgid && status.tgid != d->pid) {
+        *ret_owner = status.tgid; /* /proc has threads, too, though it does not list them */
+        return -ESRCH;
+    }
     if (status.ns_pid)
         d->ns_pid = status.ns_pid;
     d->uid = status.uid_effective;
@@ -196,7 +199,7 @@ static int look_inside(const struct clp_discover_roots *roots, struct clp_dotnet
 }
 
 static int open_process(const struct clp_discover_roots *roots, int32_t pid, bool threaded_only,
-                        struct clp_dotnet *ret)
+                        struct clp_dotnet *ret, int32_t *ret_owner)
 {
     struct clp_proc_stat stat;
     struct clp_dotnet d;
@@ -204,7 +207,7 @@ static int open_process(const struct clp_discover_roots *roots, int32_t pid, boo
     if (r == 0) {
         d = begin_with(&stat, pid);
         if (!threaded_only || stat.num_threads > 1)
-            r = look_inside(roots, &d);
+            r = look_inside(roots, &d, ret_owner);
     }
     if (r == -ENOENT || r == -ESRCH)
         return missing_or_hidden(roots, pid);
@@ -216,13 +219,14 @@ static int open_process(const struct clp_discover_roots *roots, int32_t pid, boo
 
 int clp_dotnet_open(const struct clp_discover_roots *roots, int32_t pid, struct clp_dotnet *ret)
 {
-    return open_process(roots, pid, false, ret);
+    int32_t owner;
+    return open_process(roots, pid, false, ret, &owner);
 }
 
 int clp_dotnet_open_threaded(const struct clp_discover_roots *roots, int32_t pid,
-                             struct clp_dotnet *ret)
+                             struct clp_dotnet *ret, int32_t *ret_owner)
 {
-    return open_process(roots, pid, true, ret);
+    return open_process(roots, pid, true, ret, ret_owner);
 }
 
 void clp_dotnet_done(struct clp_dotnet *d)

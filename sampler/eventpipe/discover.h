@@ -67,9 +67,10 @@ struct clp_dotnet {
 int clp_dotnet_open(const struct clp_discover_roots *roots, int32_t pid,
                     struct clp_dotnet *ret) CLP_MUST_USE;
 /* The same for a scan of many: of a process with one thread nothing but that is read, and its state
- * is NO. A runtime has a thread of its own for its port. */
+ * is NO. A runtime has a thread of its own for its port. With -ESRCH for a thread's number, its
+ * process is in *ret_owner, which is untouched otherwise. */
 int clp_dotnet_open_threaded(const struct clp_discover_roots *roots, int32_t pid,
-                             struct clp_dotnet *ret) CLP_MUST_USE;
+                             struct clp_dotnet *ret, int32_t *ret_owner) CLP_MUST_USE;
 void clp_dotnet_done(struct clp_dotnet *d);
 /* Looks closer at one in state NO or HIDDEN, by its threads' names, which everybody may read:
  * NO_PORT or DENIED when the runtime is in it. Costs a file per thread, so not for every process of

@@ -136,7 +136,7 @@ static void *starter_main(void *arg)
 {
     (void)arg;
     (void)prctl(PR_SET_NAME, "clrpulse-start");
-    for (uint32_t done = atomic_load(&S.asked); !atomic_load(&S.leave);) {
+    for (uint32_t done = 0; !atomic_load(&S.leave);) {
         pthread_t thread;
         uint32_t asked = atomic_load(&S.asked);
         if (asked == done) {
@@ -160,6 +160,8 @@ static void wake_starter(void)
 int clp_events_starter_begin(void)
 {
     atomic_store(&S.leave, false);
+    /* Here, not in the thread: it may begin later than the first request. */
+    atomic_store(&S.asked, 0);
     S.has_starter = create(starter_main, NULL, STARTER_STACK_BYTES, false, &S.starter);
     return S.has_starter ? 0 : -EAGAIN;
 }

@@ -269,7 +269,7 @@ static void many_locks_run(struct estimate *ret, struct estimate *truth)
     static struct epoch e;
     struct clp_threshold t;
     begin(&t, &e, 600);
-    for (unsigned i = 0; i < 8000; i++) {
+    for (unsigned i = 0; i < 5000; i++) {
         unsigned class_id = uniform() < 0.2;
         double ms = class_id ? fmin(200, 7 / pow(1 - uniform(), 1 / 1.5)) : 4;
         truth->count[class_id] += 1;
@@ -286,15 +286,15 @@ static void test_few_of_many_locks_are_unbiased(void **state)
     for (unsigned run = 0; run < RUNS; run++) {
         struct estimate got = {0}, truth = {0};
         begin_run(run);
-        for (unsigned i = 0; i < 16; i++)
+        for (unsigned i = 0; i < 30; i++)
             many_locks_run(&got, &truth);
         for (unsigned c = 0; c < 2; c++) {
             counts.of[c][run] = got.count[c] / truth.count[c];
             sums.of[c][run] = got.sum[c] / truth.sum[c];
         }
     }
-    assert_equivalent(&counts, 0.01);
-    assert_equivalent(&sums, 0.01);
+    assert_equivalent(&counts, 0.012);
+    assert_equivalent(&sums, 0.012);
 }
 
 /* Objects of 32 B, 1 KB and 100 KB as the runtime of .NET 10 samples them, then ours. The classes

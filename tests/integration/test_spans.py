@@ -349,6 +349,50 @@ class TestHook(SpanCase):
                                           "mount -t tmpfs none {library} && exec \"$@\"", "sh")
         self.check_labels(target, env={"CLRPULSE_LIBRARY": library})
 
+    def own_library(self):
+        """The library and the hook in a folder of their own."""
+        folder = tempfile.mkdtemp(prefix="clp-own-library-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        return shutil.copy(environment("CLP_LIBRARY"), folder), shutil.copy(hook_path(), folder)
+
+    def test_unreadable_files_are_never_sent(self):
+        library, hook = self.own_library()
+        os.chmod(hook, 0)
+        # Root reads every file, unless it has no right to.
+        prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+        target = self.target("requests")
+        recorder = self.record(target, 3, env={"CLRPULSE_LIBRARY": library}, prefix=prefix)
+        told = comments_about_spans(recorder.profile())
+        self.assertEqual(len(told), 1)
+        self.assertIn("Permission denied", told[0])
+        self.assertFalse(self.hook_loaded(target))
+        self.assertEqual(target.quit(5), 5, "the target lives")
+
+    def test_removed_at_any_moment(self):
+        """The file goes away while the hook is brought in: it runs, or was never sent."""
+        def placed(target):
+            return (any(n.startswith("clrpulse-spans-") for n in os.listdir(target.directory))
+                    or self.hook_loaded(target))
+        moments = [lambda target, c=c: wait_for(lambda: c(target), 30, "its moment")
+                   for c in (harness.Target.library_path, placed, self.hook_loaded)]
+        moments += [lambda target, ms=ms: time.sleep(ms / 1e3) for ms in range(0, 250, 40)]
+        ran = 0
+        for number, moment in enumerate(moments):
+            library, hook = self.own_library()
+            target = self.target("requests")
+            recorder = self.record(target, 3, env={"CLRPULSE_LIBRARY": library})
+            moment(target)
+            os.unlink(hook)
+            told = comments_about_spans(recorder.profile())
+            self.assertEqual(bool(told), not self.hook_loaded(target), told)
+            for reason in told:
+                self.assertIn("cannot read", reason)
+            ran += not told
+            self.assertEqual(target.quit(5), 5, f"the target lives, moment {number}")
+        print(f"{framework()}: the hook ran in {ran} of {len(moments)} processes")
+        self.assertGreater(ran, 0)
+        self.assertLess(ran, len(moments))
+
     def test_check_names_the_reason(self):
         with tempfile.TemporaryDirectory() as folder:
             library = shutil.copy(environment("CLP_LIBRARY"), os.path.join(folder, "libclrpulse.so"))

@@ -158,44 +158,55 @@ class TestSpans(SpanCase):
                 target.end()
                 self.assertEqual(target.quit(5), 5, "the target lives")
 
-    def run_requests(self, folder, *options):
+    def run_requests(self, folder, *options, kind="", env=None):
         """The profile of requests under `clrpulse run`, and what the program knows of them."""
         path = os.path.join(folder, "run.pb.gz")
-        program = os.path.join(environment("CLP_TARGETS"), framework(), "ClpTarget")
+        program = os.path.join(environment("CLP_TARGETS"), kind + framework(), "ClpTarget")
         process = subprocess.Popen(
-            [environment("CLP_CLRPULSE"), "run", "-o", path, *options, "--", program, "requests",
-             *([] if options else ["--hooked", "1"])],
+            [environment("CLP_CLRPULSE"), "run", "-o", path, *options, "--", program, "requests"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "TMPDIR": folder})
+            env={**os.environ, "TMPDIR": folder, **(env or {})})
         try:
-            ready = json.loads(process.stdout.readline())
             process.stdin.write("begin\n")
             process.stdin.flush()
+            ready = json.loads(process.stdout.readline())
             wait_for(lambda: harness.cpu_ns(ready["pid"]) > 1.5e9, 60, "work")
             out, _ = process.communicate("end\nquit 0\n", timeout=60)
         finally:
             process.kill()
             process.wait()
         self.assertEqual(process.returncode, 0)
+        self.assertEqual(os.listdir(folder), ["run.pb.gz"], "no copy is left")
         truth = next(json.loads(line)["truth"] for line in out.splitlines() if '"truth"' in line)
         return pprof.load(path), truth
 
-    def test_run(self):
-        """Under `clrpulse run` the hook comes as the command starts, unless it is not wanted."""
+    def check_run(self, **keywords):
+        """Requests from the first line of Main on, all of whose samples have their ids."""
         with tempfile.TemporaryDirectory() as folder:
-            profile, truth = self.run_requests(folder)
-            self.assertEqual(comments_about_spans(profile), [])
-            inside = [s for s in profile.samples if in_method(s, "SlowEndpoint")]
-            whole = sum(s.value() for s in inside)
-            self.assertGreater(whole, 1e8)
-            known = sum(s.value() for s in inside
-                        if s.labels.get("local_root_span_id") in truth["roots"])
-            self.assertGreater(known, 0.99 * whole, "samples with their request's ids")
-            if not full():
-                return
-            profile, _ = self.run_requests(folder, "--no-startup-hook")
-            self.assertEqual(comments_about_spans(profile),
-                             ["spans=none: --no-startup-hook was given"])
+            profile, truth = self.run_requests(folder, **keywords)
+        self.assertEqual(comments_about_spans(profile), [])
+        inside = [s for s in profile.samples if in_method(s, "SlowEndpoint")]
+        self.assertGreater(sum(s.value() for s in inside), 1e8)
+        self.assertEqual([s.labels for s in inside
+                          if s.labels.get("local_root_span_id") not in truth["roots"]], [])
+        return truth
+
+    def test_run(self):
+        """Under `clrpulse run` the hook runs before Main."""
+        self.check_run()
+
+    def test_run_of_other_kinds(self):
+        """A single file, one that brings a hook of its own, a trimmed one, and without the hook."""
+        self.check_run(kind="single-")
+        other = os.path.join(environment("CLP_TARGETS"), framework(), "ClpTarget.dll")
+        self.assertTrue(self.check_run(env={"DOTNET_STARTUP_HOOKS": other})["other_hook"])
+        for reason, kind, options in (("published trimmed", "trimmed-", ()),
+                                      ("--no-startup-hook was given", "", ("--no-startup-hook",))):
+            with tempfile.TemporaryDirectory() as folder:
+                profile, _ = self.run_requests(folder, *options, kind=kind)
+            told = comments_about_spans(profile)
+            self.assertEqual(len(told), 1)
+            self.assertIn(reason, told[0])
             self.assertEqual([s.labels for s in profile.samples if "trace_id" in s.labels], [])
 
     def test_copy_goes_away(self):

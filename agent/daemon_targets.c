@@ -4,6 +4,7 @@
 #include "agent/kinds.h"
 #include "agent/match.h"
 #include "agent/status.h"
+#include "agent/types.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -39,10 +40,16 @@ static bool is_wanted(const struct clp_daemon *d, const struct clp_dotnet *p, co
     return true;
 }
 
-static struct clp_settings settings_of(const struct clp_daemon *d, const struct clp_member *m)
+static uint32_t types_of(const struct clp_daemon *d, const struct clp_dotnet *p)
+{
+    return clp_types_told(d->options.config->profile_types, p->info.major);
+}
+
+static struct clp_settings settings_of(const struct clp_daemon *d, const struct clp_member *m,
+                                       uint32_t types)
 {
     return (struct clp_settings){
-        .sample_kinds = clp_kinds_wire(d->options.config->profile_types),
+        .sample_kinds = clp_kinds_wire(types),
         .cpu_interval_ns = d->options.config->profile_cpu_interval,
         .wall_budget_ppm =
             clp_limits_budget_ppm(&m->limits, d->options.config->profile_wall_budget),
@@ -99,14 +106,19 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
                         struct clp_fault *fault)
 {
     clp_limits_read("/proc", "/sys/fs/cgroup", p->pid, &m->limits);
+    uint32_t types = types_of(d, p);
+    if (types != d->options.config->profile_types)
+        clp_log_info("process %d runs .NET %s, which does not tell of waits for handles: they are "
+                     "left out",
+                     p->pid, p->info.runtime_version);
     struct clp_target_config c = {
         .library = d->library,
         .symbols = d->symbols,
-        .settings = settings_of(d, m),
+        .settings = settings_of(d, m, types),
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .names_later = true,
-        .types = d->options.config->profile_types,
+        .types = types,
         .events = m->events,
         .journal = d->journal,
         .walltime = &d->walltime,
@@ -328,12 +340,13 @@ void clp_daemon_step(struct clp_daemon *d)
 
 static void resettle(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
 {
-    struct clp_settings settings = settings_of(d, m);
     const struct clp_dotnet *p = clp_target_process(m->target);
+    uint32_t types = types_of(d, p);
+    struct clp_settings settings = settings_of(d, m, types);
     char why[256];
     clp_identity_read(p, d->options.config, m->identity);
     if (is_wanted(d, p, m->identity->service, why, sizeof(why))) {
-        clp_target_set(m->target, &settings, d->options.config->profile_types);
+        clp_target_set(m->target, &settings, types);
         return;
     }
     clp_target_end(m->target, now_ns, true);

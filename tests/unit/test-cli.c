@@ -74,7 +74,7 @@ static void wrong_use_in_words(void **state)
         {"record -d 0", "is no duration"},
         {"record -d nan", "is no duration"},
         {"record --types walls", "'walls' cannot be recorded; this version records: cpu, wall, "
-                                 "exceptions, allocations, locks, liveheap, gc"},
+                                 "exceptions, allocations, locks, waits, liveheap, gc"},
         {"record --split=1", "--split takes no value"},
         {"ps extra", "takes no argument 'extra'"},
     };

@@ -164,10 +164,10 @@ static void every_other_sentence(void **state)
         {"service: { tags: { a: [x] } }\n", "c.yaml:1: a tag takes text without a comma"},
         {"profile: { types: [] }\n",
          "c.yaml:1: no type to record is named; this version records: cpu, wall, "
-         "exceptions, allocations, locks, liveheap, gc"},
+         "exceptions, allocations, locks, waits, liveheap, gc"},
         {"profile: { types: [zzzzzzzz] }\n",
          "c.yaml:1: 'zzzzzzzz' cannot be recorded; this version records: cpu, wall, "
-         "exceptions, allocations, locks, liveheap, gc"},
+         "exceptions, allocations, locks, waits, liveheap, gc"},
         {"targets: { startup_hook: yes }\n",
          "c.yaml:1: targets.startup_hook is true or false, not 'yes'"},
         {"targets: { engine: steam }\n",

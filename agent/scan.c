@@ -160,7 +160,14 @@ static void nudge(struct clp_scan *s, int32_t pid)
     note_due(s, k);
 }
 
-static void look_at(struct clp_scan *s, int32_t pid, struct known *k)
+static void forget(struct clp_scan *s, uint64_t pid, struct known *k)
+{
+    free(k);
+    (void)clp_map_remove_u64(&s->pids, pid, NULL);
+}
+
+/* False: it is a thread, which nobody looks at twice. */
+static bool look_at(struct clp_scan *s, int32_t pid, struct known *k)
 {
     int32_t owner = 0;
     struct clp_dotnet *d = &s->candidates[s->count];
@@ -171,16 +178,17 @@ static void look_at(struct clp_scan *s, int32_t pid, struct known *k)
     if (owner)
         nudge(s, owner);
     if (r < 0)
-        return;
+        return owner == 0;
     if (d->state == CLP_DOTNET_PORT) {
         s->count++;
-        return;
+        return true;
     }
     if (d->kernel_thread) { /* takes a new name with each piece of work */
         k->look_at_ns = UINT64_MAX;
         k->held = true;
     }
     clp_dotnet_done(d);
+    return true;
 }
 
 static int look(void *context, int32_t pid)
@@ -190,9 +198,10 @@ static int look(void *context, int32_t pid)
     if (!k)
         return 0;
     k->seen_round = s->round;
-    if (s->count < CLP_SCAN_AT_ONCE && is_due(s, pid, k))
-        look_at(s, pid, k);
-    note_due(s, k);
+    if (s->count < CLP_SCAN_AT_ONCE && is_due(s, pid, k) && !look_at(s, pid, k))
+        forget(s, (uint64_t)pid, k);
+    else
+        note_due(s, k);
     return 0;
 }
 
@@ -203,9 +212,7 @@ static void forget_gone(struct clp_scan *s)
         struct known *k = i.value->ptr;
         if (k->seen_round == s->round)
             continue;
-        uint64_t pid = i.key_u64;
-        free(k);
-        (void)clp_map_remove_u64(&s->pids, pid, NULL);
+        forget(s, i.key_u64, k);
     }
 }
 

@@ -373,6 +373,28 @@ static void a_new_thread_leads_to_its_process(void **state)
     close(p.fd);
 }
 
+/* Even if it were a process later, which no listing has shown. */
+static void a_thread_is_looked_at_once(void **state)
+{
+    (void)state;
+    struct port p;
+    set_last_pid(getpid() - 1);
+    assert_int_equal(round_at(10 * SECOND), 0);
+    add_process("S");
+    become_self();
+    start_port(&p, 1);
+    describe_self(5, getpid() - 1);
+    set_last_pid(getpid());
+    hold_until = UINT64_MAX;
+    assert_int_equal(round_at(10 * SECOND + 250 * MS), 0);
+    describe_self(5, getpid());
+    for (uint64_t ms = 500; ms < 10000; ms += 250)
+        assert_int_equal(round_at(10 * SECOND + ms * MS), 0);
+    assert_int_equal(round_at(20 * SECOND), 1); /* listed */
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
 static void rounds_cost_little(void **state)
 {
     (void)state;
@@ -436,6 +458,7 @@ int main(void)
         T(threads_tell),
         T(rounds_cost_little),
         T(a_new_thread_leads_to_its_process),
+        T(a_thread_is_looked_at_once),
         T(a_pid_that_was_gone_is_new),
         T(stopped_ones_are_not_asked),
     };

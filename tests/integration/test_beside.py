@@ -70,7 +70,7 @@ class TestBeside(Case):
         """The same under a recording, which has to be as good as without a neighbour."""
         self.wait_for_library(target, recorder)
         truth = self.round(target, counts, 4)
-        self.check_profile(recorder.profile(), truth)
+        self.check_profile(recorder.finish(), truth)
 
     def check_profile(self, profile, truth, named=0.99):
         mine = profile.total(where=lambda s: (s.thread() or "").startswith("storm-"))
@@ -87,7 +87,7 @@ class TestBeside(Case):
         self.assertGreater(counts.get("modules"), 0)
         self.round(target, counts)
         for _ in range(2):
-            self.recorded_round(target, counts, self.record(target, 8))
+            self.recorded_round(target, counts, self.record(target, 120))
         self.round(target, counts)  # ours has gone: the peer still gets everything
         self.assertEqual(target.quit(3), 3)
         self.assertEqual(counts.get("active"), SHUT_DOWN)
@@ -96,14 +96,14 @@ class TestBeside(Case):
         counts = Counts(self)
         target = self.target(*self.MODE)
         self.attach_peer(target, counts)
-        self.recorded_round(target, counts, self.record(target, 8))
+        self.recorded_round(target, counts, self.record(target, 120))
         self.round(target, counts)
         self.assertEqual(target.quit(3), 3)
 
     def test_peer_second_by_attach(self):
         counts = Counts(self)
         target = self.target(*self.MODE)
-        recorder = self.record(target, 12)
+        recorder = self.record(target, 120)
         self.wait_for_library(target, recorder)
         self.attach_peer(target, counts)
         self.recorded_round(target, counts, recorder)
@@ -116,30 +116,30 @@ class TestBeside(Case):
         counts = Counts(self)
         target = self.target(*self.MODE)
         self.attach_peer(target, counts)
-        recorder = self.record(target, 12)
+        recorder = self.record(target, 120)
         self.wait_for_library(target, recorder)
         counts.detach()
         wait_for(lambda: counts.get("active") == DETACHED, 10, "the peer has gone")
         target.begin()
         time.sleep(6)
         truth = target.end()
-        self.check_profile(recorder.profile(), truth, named=0.9)
+        self.check_profile(recorder.finish(), truth, named=0.9)
         self.check_gone(target)
         self.recorded_without_peer(target)
         self.assertEqual(target.quit(3), 3)
 
     def recorded_without_peer(self, target):
-        recorder = self.record(target, 8)
+        recorder = self.record(target, 120)
         self.wait_for_library(target, recorder)
         target.begin()
         time.sleep(2)
         truth = target.end()
-        self.check_profile(recorder.profile(), truth)
+        self.check_profile(recorder.finish(), truth)
         self.check_gone(target)
 
     def check_gone(self, target):
         """The library leaves on its own terms also when a main profiler left before it."""
-        end = time.monotonic() + 3
+        end = time.monotonic() + 2
         while target.alive() and time.monotonic() < end:
             time.sleep(0.1)
         if not target.alive():
@@ -161,7 +161,7 @@ class TestBeside(Case):
         """The library attached once more, by hand and with data that means nothing: refused, and
         the recording at work does not notice."""
         target = self.target("spin", "--sleepers", 0)
-        recorder = self.record(target, 8)
+        recorder = self.record(target, 120)
         self.wait_for_library(target, recorder)
         target.begin()
         path, clsid = target.library_path(), harness.environment("CLP_CLSID")
@@ -170,7 +170,7 @@ class TestBeside(Case):
                 attach_profiler(target, clsid, path, data)
         time.sleep(2)
         truth = target.end()
-        profile = recorder.profile()
+        profile = recorder.finish()
         self.assert_ratio(profile.total() / harness.thread_cpu(truth), 0.97, 1.2,
                           "CPU of the recording that was under way", profile)
         self.assertEqual(target.quit(0), 0)

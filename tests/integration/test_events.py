@@ -216,19 +216,18 @@ class TestTogether(EventCase):
             second = Recorder(self, target.pid, 1, "--types", types)
             self.assertEqual(second.wait(), 0, second.message())
         truth = target.end()
-        self.assertTrue(first.running(), "the recording ended before the work")
-        got = sums(first.profile(), "exceptions", leaf)
+        got = sums(first.finish(), "exceptions", leaf)
         self.assertEqual(got, {k: v for k, v in truth["thrown"].items() if v})
 
     def test_all_types_and_detach(self):
         target = self.target("allocations", "--rounds", 2)
         for _ in range(3):
-            recorder = Recorder(self, target.pid, 3, "--types",
+            recorder = Recorder(self, target.pid, MARGIN_SECONDS, "--types",
                                 "cpu,exceptions,allocations,locks,gc")
             self.wait_for_library(target, recorder)
             target.begin()
             target.end()
-            profile = recorder.profile()
+            profile = recorder.finish()
             self.assertGreater(profile.total("alloc_space"), 0)
             self.assertGreater(profile.total("cpu"), 0)
             self.assertGreater(profile.total("gc_collections"), 0)

@@ -16,9 +16,11 @@ import pprof
 
 AS_USER = ["setpriv", "--reuid", "1234", "--regid", "1234", "--clear-groups"]
 CONFINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py")
-# The test programs lie where another user cannot read them: they are shown under /mnt.
+# The test programs lie where another user cannot read them: they are shown under /mnt. The agent's own library must be
+# out of the target's sight, wherever it was built: what the target can load as it is, is not copied.
 SHOW = """set -e
 mount --make-rprivate /
+mount -t tmpfs -o ro,noexec none "$HIDDEN"
 mount -t tmpfs -o mode=755 none /mnt
 mkdir /mnt/app /mnt/data; chmod 1777 /mnt/data
 mount --bind "$APP" /mnt/app
@@ -33,9 +35,10 @@ class PlaceCase(harness.Case):
     def place(self, setup, *command, unshare="-m", tmp="/tmp"):
         """A target in mounts of its own, after `setup`; `command` starts it as somebody else."""
         app = os.path.join(harness.environment("CLP_TARGETS"), harness.framework())
+        hidden = os.path.dirname(os.path.realpath(harness.environment("CLRPULSE_LIBRARY")))
         target = self.target("spin", "--threads", "1", prefix=["unshare", *unshare.split(), "--", "sh", "-c",
                                                                SHOW % setup, "sh", *command],
-                             program="/mnt/app/ClpTarget", env={"APP": app, "TMPDIR": tmp})
+                             program="/mnt/app/ClpTarget", env={"APP": app, "HIDDEN": hidden, "TMPDIR": tmp})
         target.begin()
         return target
 

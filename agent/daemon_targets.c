@@ -107,6 +107,7 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .names_later = true,
+        .one_of_many = true,
         .types = d->options.config->profile_types,
         .events = m->events,
         .journal = d->journal,

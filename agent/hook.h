@@ -44,9 +44,9 @@ struct clp_hook {
 
 /* `reason` NULL: on. Else off from the beginning, for that reason. */
 void clp_hook_init(struct clp_hook *h, const char *reason);
-/* Waits for an answer that is still due (CLP_HOOK_ANSWER_NS at most), then takes a copy away. The
- * copy stays where a process may still come to read it. */
-void clp_hook_done(struct clp_hook *h);
+/* Takes a copy away; it stays where a process may still come to read it, for clp_hook_sweep.
+ * `wait`: first waits for an answer that is still due, CLP_HOOK_ANSWER_NS at most. */
+void clp_hook_done(struct clp_hook *h, bool wait);
 
 /* Checks everything and sends the command. `library` is our libclrpulse.so: the hook lies beside
  * it. */

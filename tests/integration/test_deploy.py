@@ -222,6 +222,26 @@ class TestSmallPlaces(DaemonCase):
             process.wait()
 
 
+    @unittest.skipIf(os.geteuid(), "mounts need root")
+    def test_version_two(self):
+        """As a container on such a machine sees it: its own group is the root of the one hierarchy."""
+        config = self.config()
+        self.log = open(os.path.join(self.directory, "log"), "a+")
+        self.addCleanup(self.log.close)
+        agent = subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && "
+             "echo 20000 100000 >cpu.max && echo 67108864 >memory.max && exec \"$@\"", "sh",
+             test_session.CLRPULSE, "agent", "-c", config],
+            stderr=self.log, env={**os.environ, "CLRPULSE_LIBRARY": self.library})
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        self.wait_for(self.answers, "the agent answers")
+        status = self.status()
+        self.assertEqual((status["cpu_limit_millicores"], status["memory_limit_bytes"]), (200, 64 << 20))
+        self.assertRegex(self.text(), r"allows the agent 0\.20 cores")
+        self.stop(agent)
+
+
 HOSTILE = """
 import os, sys, threading, time
 def named():

@@ -241,25 +241,27 @@ class BenchAgent(Case):
     DIRECTORY = "{{ kind: directory, path: '{dir}/profiles' }}"
 
     def measure(self, targets, marker, period, settle):
-        """(share of a core, kB at most) of an agent with these targets, a few seconds after the last was attached
-        to, for a period and a bit."""
+        """(share of a core, the targets' share, kB at most, profiles) of an agent with these targets, from some
+        seconds after the last attach, for a period and a bit."""
         agent = Agent(self, self.DIRECTORY, marker, period=period)
         for target in targets:
             wait_for(target.library_runs, 60, "the agent attaches")
         time.sleep(settle)
-        start, before = time.monotonic(), harness.cpu_ns(agent.process.pid)
+        pids = [agent.process.pid, *(target.pid for target in targets)]
+        start, before = time.monotonic(), [harness.cpu_ns(pid) for pid in pids]
         time.sleep(max(65, period + 5))
-        share = (harness.cpu_ns(agent.process.pid) - before) / (time.monotonic() - start) / 1e9
+        seconds = time.monotonic() - start
+        share, *theirs = [(harness.cpu_ns(pid) - used) / 1e9 / seconds for pid, used in zip(pids, before)]
         peak = self.peak_kb(agent.process.pid)
         self.assertEqual(agent.stop(), 0, agent.text())
-        return share, peak, agent.written("wall")
+        return share, sum(theirs), peak, agent.written("wall")
 
     def test_agent(self):
         """CPU and memory of the agent while it profiles four busy threads."""
         marker = f"clp-{uuid.uuid4().hex}"  # no .NET program but this one
         target = self.target("chunks", "--chunks", 100_000, "--marker", marker)
         target.begin()
-        share, peak, written = self.measure([target], marker, 20, 0)
+        share, _, peak, written = self.measure([target], marker, 20, 0)
         print(f"agent: {share * 100:.2f} % of a core, peak RSS {peak / 1024:.1f} MB, "
               f"{len(written)} profiles of {[os.path.getsize(name) for name in written]} bytes")
         self.assertGreaterEqual(len(written), 3)
@@ -272,11 +274,9 @@ class BenchAgent(Case):
         targets = [self.target("spin", "--busy", 0, "--sleepers", 4, "--marker", marker) for _ in range(40)]
         for target in targets:
             target.begin()
-        used = [harness.cpu_ns(target.pid) for target in targets]
-        share, peak, written = self.measure(targets, marker, 60, 8)
-        used = sum(harness.cpu_ns(target.pid) for target in targets) - sum(used)
+        share, theirs, peak, written = self.measure(targets, marker, 60, 8)
         print(f"agent beside 40 idle targets: {share * 100:.2f} % of a core, peak RSS {peak / 1024:.1f} MB, "
-              f"{len(written)} profiles; all targets together used {used / 1e9:.2f} s, attaches included")
+              f"{len(written)} profiles; the targets {theirs / len(targets) * 100:.2f} % each")
         self.assertGreaterEqual(len(written), len(targets))
         self.assertLessEqual(share, 0.005)
         self.assertLessEqual(peak, 40 * 1024)

@@ -4,6 +4,7 @@
 #include "agent/kinds.h"
 #include "agent/match.h"
 #include "agent/status.h"
+#include "agent/types.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -11,14 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A runtime answers before it knows its own command line and entry assembly. */
-#define YOUNG_SECONDS 5
+#define YOUNG_NS (5 * CLP_NSEC_PER_SEC)
 #define YOUNG_PAUSE_NS (200 * CLP_NSEC_PER_MSEC)
 
 #define UNWANTED_NS (600 * CLP_NSEC_PER_SEC) /* its name may change, seldom */
+#define TIDY_EVERY_NS CLP_NSEC_PER_SEC
 #define RESUME_NS (100 * CLP_NSEC_PER_MSEC)
 
 /* ---- which --------------------------------------------------------------------------------- */
@@ -40,10 +40,16 @@ static bool is_wanted(const struct clp_daemon *d, const struct clp_dotnet *p, co
     return true;
 }
 
-static struct clp_settings settings_of(const struct clp_daemon *d, const struct clp_member *m)
+static uint32_t types_of(const struct clp_daemon *d, const struct clp_dotnet *p)
+{
+    return clp_types_told(d->options.config->profile_types, p->info.major);
+}
+
+static struct clp_settings settings_of(const struct clp_daemon *d, const struct clp_member *m,
+                                       uint32_t types)
 {
     return (struct clp_settings){
-        .sample_kinds = clp_kinds_wire(d->options.config->profile_types),
+        .sample_kinds = clp_kinds_wire(types),
         .cpu_interval_ns = d->options.config->profile_cpu_interval,
         .wall_budget_ppm =
             clp_limits_budget_ppm(&m->limits, d->options.config->profile_wall_budget),
@@ -100,15 +106,20 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
                         struct clp_fault *fault)
 {
     clp_limits_read("/proc", "/sys/fs/cgroup", p->pid, &m->limits);
+    uint32_t types = types_of(d, p);
+    if (types != d->options.config->profile_types)
+        clp_log_info("process %d runs .NET %s, which does not tell of waits for handles: they are "
+                     "left out",
+                     p->pid, p->info.runtime_version);
     struct clp_target_config c = {
         .library = d->library,
         .symbols = d->symbols,
-        .settings = settings_of(d, m),
+        .settings = settings_of(d, m, types),
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .names_later = true,
         .one_of_many = true,
-        .types = d->options.config->profile_types,
+        .types = types,
         .events = m->events,
         .journal = d->journal,
         .walltime = &d->walltime,
@@ -181,14 +192,12 @@ static void note_closed(struct clp_member *m, const struct clp_dotnet *p, uint64
     clp_member_set(m, CLP_MEMBER_REFUSED, now_ns, why);
 }
 
-/* What it says of itself now may not be the last word. */
-static bool is_young(const struct clp_dotnet *p)
+/* What it says of itself in its first moments may not be its last word. When to ask again: at twice
+ * its age; 0: it is old enough. */
+static uint64_t young_pause_ns(const struct clp_dotnet *p)
 {
-    struct timespec now;
-    long ticks = sysconf(_SC_CLK_TCK);
-    uint64_t started = p->start_ticks / (uint64_t)(ticks > 0 ? ticks : 100);
-    return clock_gettime(CLOCK_BOOTTIME, &now) == 0 &&
-           (uint64_t)now.tv_sec < started + YOUNG_SECONDS;
+    uint64_t age_ns = clp_dotnet_age_ns(p->start_ticks);
+    return age_ns >= YOUNG_NS ? 0 : CLP_MAX(age_ns, YOUNG_PAUSE_NS);
 }
 
 static void take_process(void *context, struct clp_dotnet *p)
@@ -204,14 +213,15 @@ static void take_process(void *context, struct clp_dotnet *p)
         return;
     }
     let_go(p);
-    if (is_young(p) && !*p->info.entry_assembly) {
+    uint64_t young_ns = young_pause_ns(p);
+    if (young_ns && !*p->info.entry_assembly) {
         clp_scan_hold(d->scan, p->pid, now_ns + YOUNG_PAUSE_NS);
         return;
     }
     clp_identity_service(p, d->options.config->service_name, m->service);
     if (!is_wanted(d, p, m->service, why, sizeof(why))) {
         clp_member_set(m, CLP_MEMBER_SEEN, now_ns, why);
-        clp_scan_hold(d->scan, p->pid, now_ns + (is_young(p) ? YOUNG_PAUSE_NS : UNWANTED_NS));
+        clp_scan_hold(d->scan, p->pid, now_ns + (young_ns ? young_ns : UNWANTED_NS));
         return;
     }
     if (d->targets < CLP_DAEMON_TARGETS_MAX) {
@@ -231,6 +241,9 @@ void clp_daemon_scan(struct clp_daemon *d)
     d->scan_error = r;
     if (r < 0)
         clp_log_error("cannot read /proc: %s", strerror(-r));
+    if (now_ns - d->tidied_ns < TIDY_EVERY_NS)
+        return;
+    d->tidied_ns = now_ns;
     clp_roster_tidy(&d->roster, &clp_discover_system, now_ns);
 }
 
@@ -330,12 +343,13 @@ void clp_daemon_step(struct clp_daemon *d)
 
 static void resettle(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
 {
-    struct clp_settings settings = settings_of(d, m);
     const struct clp_dotnet *p = clp_target_process(m->target);
+    uint32_t types = types_of(d, p);
+    struct clp_settings settings = settings_of(d, m, types);
     char why[256];
     clp_identity_read(p, d->options.config, m->identity);
     if (is_wanted(d, p, m->identity->service, why, sizeof(why))) {
-        clp_target_set(m->target, &settings, d->options.config->profile_types);
+        clp_target_set(m->target, &settings, types);
         return;
     }
     clp_target_end(m->target, now_ns, true);

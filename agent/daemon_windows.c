@@ -43,6 +43,27 @@ static void audit(struct clp_member *m, const struct clp_window *w)
     m->threads_at_window = threads;
 }
 
+static void audit_events(struct clp_member *m, const struct clp_window *w)
+{
+    static const struct {
+        enum clp_counter counter;
+        const char *type;
+    } events[CLP_AUDITED_EVENTS] = {
+#define CLP_AUDITED(counter, type) {CLP_CTR_##counter, type},
+#include "agent/audited.def"
+#undef CLP_AUDITED
+    };
+    for (size_t i = 0; w->marked && w->counted && i < CLP_AUDITED_EVENTS; i++) {
+        int at = clp_profile_value_index(w->profile, events[i].type);
+        if (at < 0)
+            continue;
+        m->totals.audited_events[i].profiles += clp_profile_total(w->profile, (size_t)at);
+        m->totals.audited_events[i].counted += (double)w->counted[events[i].counter];
+    }
+    if (w->exceptions)
+        clp_type_counts_add_all(&m->totals.exceptions, w->exceptions);
+}
+
 /* ---- headers ------------------------------------------------------------------------------- */
 
 static void comment(const struct clp_member *m, const struct clp_dotnet *p,
@@ -166,6 +187,7 @@ void clp_daemon_take_window(void *daemon, struct clp_target *t, const struct clp
         return;
     clp_daemon_count(m);
     audit(m, w);
+    audit_events(m, w);
     m->totals.samples += w->samples;
     if (w->samples == 0) {
         m->totals.empty++;

@@ -299,12 +299,15 @@ static void step_call(struct clp_hook *h, uint64_t now_ns)
         take_answer(h, r, &reply, now_ns);
 }
 
-void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs)
+void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs, bool started)
 {
     if (h->state == CLP_HOOK_ASKED)
         step_call(h, now_ns);
     if (h->state != CLP_HOOK_ANSWERED)
         return;
+    h->kept = !started;
+    if (h->kept)
+        h->confirm_until_ns = now_ns + CLP_HOOK_CONFIRM_NS;
     if (runs) {
         h->state = CLP_HOOK_RUNS;
         remove_copy(h); /* loaded: the runtime keeps it mapped */
@@ -316,7 +319,7 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs)
     }
 }
 
-void clp_hook_done(struct clp_hook *h, bool wait)
+void clp_hook_done(struct clp_hook *h, bool wait, bool exited)
 {
     struct clp_ipc_reply reply;
     uint64_t now_ns = clp_clock_monotonic_ns();
@@ -325,7 +328,7 @@ void clp_hook_done(struct clp_hook *h, bool wait)
             wait ? clp_ipc_call_run(&h->call, &reply) : clp_ipc_call_step(&h->call, now_ns, &reply);
         take_answer(h, r, &reply, now_ns);
     }
-    if (h->state == CLP_HOOK_ANSWERED || h->unconfirmed)
+    if (exited || h->unconfirmed || (h->state == CLP_HOOK_ANSWERED && !h->kept))
         remove_copy(h);
     clp_cleanup_fd(&h->dir_fd);
     clp_cleanup_fd(&h->parent_fd);

@@ -44,6 +44,13 @@ bool clp_counter_is_state(unsigned c)
     case CLP_CTR_LIBRARY_BYTES:
     case CLP_CTR_INTERVAL_NS:
     case CLP_CTR_SPAN_HOOK:
+    case CLP_CTR_HEAP_GEN0_BYTES:
+    case CLP_CTR_HEAP_GEN1_BYTES:
+    case CLP_CTR_HEAP_GEN2_BYTES:
+    case CLP_CTR_HEAP_LARGE_BYTES:
+    case CLP_CTR_HEAP_PINNED_BYTES:
+    case CLP_CTR_THREADS_MANAGED:
+    case CLP_CTR_THREADS_POOL:
         return true;
     default:
         return false;

@@ -31,9 +31,11 @@ struct clp_build {
     uint32_t specials[CLP_SPECIAL_COUNT]; /* location + 1 of this window */
     uint32_t locations[CLP_WIRE_FRAMES_MAX];
 
-    uint64_t counters[CLP_CTR_COUNT]; /* at the end of the window before */
-    uint64_t idle_ns;                 /* waits of idle threads that were left out */
-    uint64_t unknown_ids;             /* frames and threads that nothing defines */
+    uint64_t counters[CLP_CTR_COUNT];                    /* at the end of the window before */
+    uint64_t counted[CLP_CTR_COUNT];                     /* in it */
+    struct clp_type_counts exceptions, ended_exceptions; /* of this window and the one before */
+    uint64_t idle_ns;     /* waits of idle threads that were left out */
+    uint64_t unknown_ids; /* frames and threads that nothing defines */
     uint64_t windows_lost;
 };
 
@@ -498,6 +500,13 @@ static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t
     return clp_profile_labels(b->profile, labels, n);
 }
 
+static void count_exception(struct clp_build *b, const struct clp_reader_record *r)
+{
+    char name[CLP_NAME_MAX];
+    clp_managed_type_name(r->event.texts[0], name, sizeof(name));
+    clp_type_counts_add(&b->exceptions, name, r->event.rec->value);
+}
+
 static void add_event(struct clp_build *b, const struct clp_reader_record *r)
 {
     const struct clp_rec_event *e = r->event.rec;
@@ -511,6 +520,8 @@ static void add_event(struct clp_build *b, const struct clp_reader_record *r)
         renew_thread(b, t);
     else
         b->unknown_ids++;
+    if (e->kind == CLP_SAMPLE_EXCEPTION)
+        count_exception(b, r);
     values[at] = e->value;
     if (info->values[1].type)
         values[at + 1] = e->value2;
@@ -609,7 +620,10 @@ static int event_total_kind(enum clp_counter c)
         return CLP_SAMPLE_ALLOC;
     if (c == CLP_CTR_CONTENTIONS || c == CLP_CTR_CONTENTION_NS)
         return CLP_SAMPLE_LOCK;
-    return c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_SUSPENSION_NS ? CLP_SAMPLE_GC : 0;
+    if (c == CLP_CTR_WAITS || c == CLP_CTR_WAIT_NS)
+        return CLP_SAMPLE_WAIT;
+    bool heap = c >= CLP_CTR_HEAP_GEN0_BYTES && c <= CLP_CTR_HEAP_PINNED_BYTES;
+    return heap || (c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_PAUSE_GEN2_NS) ? CLP_SAMPLE_GC : 0;
 }
 
 static bool is_control_total(const struct clp_build *b, enum clp_counter c)
@@ -628,11 +642,26 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
          */
         if (!clp_counter_is_state(c))
             value = value > b->counters[c] ? value - b->counters[c] : 0;
+        b->counted[c] = value;
         if (value || is_control_total(b, c))
             (void)!clp_profile_comment(b->profile, "%s=%llu %s", info->name,
                                        (unsigned long long)value, info->unit);
     }
     memcpy(b->counters, w->counters, sizeof(b->counters));
+}
+
+/* Each stratum of exceptions is of one type, so their sums are exact, however few stacks were kept.
+ */
+static void comment_exceptions(struct clp_build *b)
+{
+    const struct clp_type_counts *e = &b->ended_exceptions;
+    b->ended_exceptions = b->exceptions;
+    b->exceptions = (struct clp_type_counts){0};
+    for (size_t i = 0; i < e->count; i++)
+        (void)!clp_profile_comment(b->profile, "exceptions[%s]=%.0f count", e->of[i].name,
+                                   e->of[i].n);
+    if (e->others > 0)
+        (void)!clp_profile_comment(b->profile, "exceptions[others]=%.0f count", e->others);
 }
 
 static void comment_own(struct clp_build *b)
@@ -668,6 +697,7 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     clp_profile_set_window(b->profile, w->start_unix_ns, w->duration_ns);
     (void)!clp_profile_comment(b->profile, "clrpulse %s", CLP_VERSION);
     comment_counters(b, w);
+    comment_exceptions(b);
     comment_own(b);
     if (b->config.ticks && b->value_at[CLP_SAMPLE_ALLOC] >= 0)
         (void)!clp_profile_comment(b->profile,
@@ -696,6 +726,16 @@ const struct clp_upload_number *clp_build_requests(const struct clp_build *b, si
 {
     *ret_count = b->spans.ended_count;
     return b->spans.ended;
+}
+
+const uint64_t *clp_build_counted(const struct clp_build *b)
+{
+    return b->counted;
+}
+
+const struct clp_type_counts *clp_build_exceptions(const struct clp_build *b)
+{
+    return &b->ended_exceptions;
 }
 
 void clp_build_set_share(struct clp_build *b, unsigned share)

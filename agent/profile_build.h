@@ -11,6 +11,7 @@
 #define CLP_AGENT_PROFILE_BUILD_H
 
 #include "agent/span_labels.h"
+#include "agent/type_counts.h"
 #include "base/core/core.h"
 #include "config/value.h"
 #include "pprof/profile.h"
@@ -68,6 +69,12 @@ void clp_build_name(struct clp_build *b, struct clp_profile *p);
 /* Requests that ended in the window of the last clp_build_finish, by endpoint; the busiest first.
  * Valid until the next one. */
 const struct clp_upload_number *clp_build_requests(const struct clp_build *b, size_t *ret_count);
+
+/* What the library has counted in the window of the last clp_build_finish, indexed by enum
+ * clp_counter (states as they were at its end), and the exceptions that were thrown in it. Valid
+ * until the next one. */
+const uint64_t *clp_build_counted(const struct clp_build *b);
+const struct clp_type_counts *clp_build_exceptions(const struct clp_build *b);
 
 /* Room from the next window on: a part of what one target may have alone, as many targets share the
  * agent's memory. `share` is at least 1. */

@@ -14,6 +14,7 @@
 #include "agent/identity.h"
 #include "agent/limits.h"
 #include "agent/target.h"
+#include "agent/type_counts.h"
 #include "base/core/core.h"
 
 #define CLP_ROSTER_MAX 1024u
@@ -27,6 +28,14 @@ enum clp_member_state {
     CLP_MEMBER_STATE_COUNT
 };
 const char *clp_member_state_name(enum clp_member_state state);
+
+/* Values of events that are compared with the library's counters. */
+enum {
+#define CLP_AUDITED(counter, type) CLP_AUDITED_##counter,
+#include "agent/audited.def"
+#undef CLP_AUDITED
+    CLP_AUDITED_EVENTS
+};
 
 /* What profiling a process has given so far. */
 struct clp_member_totals {
@@ -42,6 +51,10 @@ struct clp_member_totals {
     uint64_t kernel_cpu_ns;
     /* Thread time of the same windows; the kernel's from its number of threads at both ends. */
     double audited_wall_ns, kernel_wall_ns;
+    struct clp_audited_event { /* what the profiles have, and what the library has counted */
+        double profiles, counted;
+    } audited_events[CLP_AUDITED_EVENTS];
+    struct clp_type_counts exceptions;
 };
 
 struct clp_member {

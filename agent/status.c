@@ -268,6 +268,19 @@ static void json_counters(const struct clp_member *m, struct clp_strbuf *to)
     clp_strbuf_char(to, '}');
 }
 
+static void json_exceptions(const struct clp_type_counts *e, struct clp_strbuf *to)
+{
+    clp_strbuf_str(to, ",\"exceptions_by_type\":{");
+    for (size_t i = 0; i < e->count; i++) {
+        clp_strbuf_str(to, i ? "," : "");
+        clp_strbuf_json(to, e->of[i].name, strlen(e->of[i].name));
+        clp_strbuf_printf(to, ":%.0f", e->of[i].n);
+    }
+    if (e->others > 0)
+        clp_strbuf_printf(to, "%s\"others\":%.0f", e->count ? "," : "", e->others);
+    clp_strbuf_char(to, '}');
+}
+
 static void json_retry(const struct clp_status *s, const struct clp_member *m,
                        struct clp_strbuf *to)
 {
@@ -295,6 +308,7 @@ static void json_member(const struct clp_status *s, const struct clp_member *m,
     json_identity(m, to);
     clp_numbers_json(CLP_NUMBER_TARGET, &(struct clp_subject){.s = s, .m = m}, to);
     json_counters(m, to);
+    json_exceptions(&m->totals.exceptions, to);
     clp_strbuf_char(to, '}');
 }
 
@@ -345,6 +359,37 @@ static void audit_time(const char *name, double ours, double kernels, struct clp
                           name);
 }
 
+static void audit_events(const struct clp_member_totals *t, struct clp_strbuf *to)
+{
+    static const enum clp_counter counters[CLP_AUDITED_EVENTS] = {
+#define CLP_AUDITED(counter, type) CLP_CTR_##counter,
+#include "agent/audited.def"
+#undef CLP_AUDITED
+    };
+    for (size_t i = 0; i < CLP_AUDITED_EVENTS; i++) {
+        const struct clp_audited_event *a = &t->audited_events[i];
+        const struct clp_counter_info *info = clp_counter_info(counters[i]);
+        if (a->counted > 0 || a->profiles > 0)
+            clp_strbuf_printf(to, "  %-8s profiles %.0f, library %.0f %s: %.2f %%\n", info->name,
+                              a->profiles, a->counted, info->unit,
+                              100 * ratio(a->profiles, a->counted));
+    }
+}
+
+/* As the runtime told it last. */
+static void audit_runtime(const struct clp_member_totals *t, struct clp_strbuf *to)
+{
+    uint64_t heap = 0;
+    for (unsigned c = CLP_CTR_HEAP_GEN0_BYTES; c <= CLP_CTR_HEAP_PINNED_BYTES; c++)
+        heap += t->counters[c];
+    clp_strbuf_printf(to, "  managed  %llu threads, %llu of them workers of the pool",
+                      (unsigned long long)t->counters[CLP_CTR_THREADS_MANAGED],
+                      (unsigned long long)t->counters[CLP_CTR_THREADS_POOL]);
+    if (heap)
+        clp_strbuf_printf(to, ", heap %.1f MB after the last collection", (double)heap / 1048576.0);
+    clp_strbuf_char(to, '\n');
+}
+
 static void audit_member(const struct clp_member *m, struct clp_strbuf *to)
 {
     const struct clp_member_totals *t = &m->totals;
@@ -359,6 +404,8 @@ static void audit_member(const struct clp_member *m, struct clp_strbuf *to)
     clp_strbuf_printf(to, "  samples  library %llu, agent %llu\n",
                       (unsigned long long)t->counters[CLP_CTR_SAMPLES],
                       (unsigned long long)t->samples);
+    audit_events(t, to);
+    audit_runtime(t, to);
     clp_strbuf_printf(to, "  library  %.3f s of CPU, %.1f MB\n",
                       t->counters[CLP_CTR_LIBRARY_CPU_NS] / 1e9,
                       t->counters[CLP_CTR_LIBRARY_BYTES] / 1048576.0);

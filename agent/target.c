@@ -109,6 +109,8 @@ static void give_window(struct clp_target *t, uint64_t end_ns, bool marked, bool
     if (!marked)
         (void)!clp_profile_comment(w.profile, "window_end=not confirmed by the library");
     w.requests = clp_build_requests(t->build, &w.request_count);
+    w.counted = clp_build_counted(t->build);
+    w.exceptions = clp_build_exceptions(t->build);
     t->held = w;
     if (last || !t->config.names_later || clp_build_open_roots(t->build) == 0)
         give_held(t);

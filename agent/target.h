@@ -31,6 +31,10 @@ struct clp_window {
     bool last;      /* the target has ended or failed */
     const struct clp_upload_number *requests; /* that ended in it, by endpoint */
     size_t request_count;
+    /* What the library has counted in it, by enum clp_counter, and its exceptions by type; NULL
+     * with the engine eventpipe. */
+    const uint64_t *counted;
+    const struct clp_type_counts *exceptions;
     uint64_t kernel_cpu_ns; /* of the process at its end, all threads; 0: it is gone */
 };
 

@@ -15,6 +15,8 @@ static const struct clp_type_info infos[CLP_TYPE_COUNT] = {
                         .values = {{"lock_contentions", "count"}, {"lock_delay", "nanoseconds"}},
                         .texts = {"lock_owner", NULL},
                         .number = "lock_owner_id"},
+    [CLP_TYPE_WAITS] = {.kind = CLP_SAMPLE_WAIT,
+                        .values = {{"waits", "count"}, {"wait_time", "nanoseconds"}}},
     [CLP_TYPE_LIVEHEAP] = {.kind = CLP_SAMPLE_LIVE,
                            .values = {{"inuse_objects", "count"}, {"inuse_space", "bytes"}},
                            .texts = {"allocation_class", "age"},
@@ -49,4 +51,10 @@ uint32_t clp_types_sample_kinds(uint32_t types)
         if (types & 1u << i)
             kinds |= 1u << infos[i].kind;
     return kinds;
+}
+
+uint32_t clp_types_told(uint32_t types, unsigned runtime_major)
+{
+    bool all = runtime_major == 0 || runtime_major >= CLP_WIRE_WAITS_SINCE;
+    return all ? types : types & ~(1u << CLP_TYPE_WAITS);
 }

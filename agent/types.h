@@ -28,5 +28,7 @@ const struct clp_type_info *clp_type_info(enum clp_profile_type type);
 enum clp_profile_type clp_type_of_kind(unsigned kind);
 /* For clp_settings. `types`: bits 1 << enum clp_profile_type. */
 uint32_t clp_types_sample_kinds(uint32_t types);
+/* Those of `types` that a runtime of this major version tells of; 0: it is not known, so all. */
+uint32_t clp_types_told(uint32_t types, unsigned runtime_major);
 
 #endif

@@ -40,6 +40,8 @@ static const struct clp_reshape_value values[] = {
     {"inuse_space", "inuse-space", "bytes"},
     {"gc_collections", "gc-count", "count"},
     {"gc_pause", "gc-pause", "nanoseconds"},
+    {"waits", "wait-count", "count"},
+    {"wait_time", "wait-time", "nanoseconds"},
     {"wall", "wall", "nanoseconds"},
     {"cpu", "cpu", "nanoseconds"},
 };
@@ -259,6 +261,36 @@ static size_t read_total(const char *comment, unsigned long long *ret)
     return 0;
 }
 
+/* What DataDog/dd-trace-dotnet's profiler calls the same numbers in its metrics.json (its
+ * ExceptionsProvider, AllocationsProvider, ContentionProvider, GarbageCollectorProvider,
+ * CorProfilerCallback). What it does not have keeps our names. */
+static const struct {
+    const char *ours, *theirs;
+} metric_names[] = {
+    {"exceptions", "dotnet_exceptions"},
+    {"alloc_bytes", "dotnet_total_allocations_size"},
+    {"lock_contentions", "dotnet_lock_contentions"},
+    {"lock_delay", "dotnet_lock_contentions_duration_sum"},
+    {"gc_collections_gen0", "dotnet_gc_gen0"},
+    {"gc_collections_gen1", "dotnet_gc_gen1"},
+    {"gc_collections_gen2", "dotnet_gc_gen2"},
+    {"gc_pause", "dotnet_gc_suspensions_duration_sum"},
+    {"heap_gen2", "dotnet_gc_gen2_size"},
+    {"heap_large", "dotnet_gc_loh_size"},
+    {"heap_pinned", "dotnet_gc_poh_size"},
+    {"threads_managed", "dotnet_managed_threads"},
+};
+
+static void write_metric_name(struct clp_strbuf *b, const char *name, size_t len)
+{
+    for (size_t i = 0; i < CLP_ARRAY_LEN(metric_names); i++)
+        if (strlen(metric_names[i].ours) == len && memcmp(metric_names[i].ours, name, len) == 0) {
+            clp_strbuf_json(b, metric_names[i].theirs, strlen(metric_names[i].theirs));
+            return;
+        }
+    clp_strbuf_json(b, name, len);
+}
+
 /* The control totals: ["NAME", VALUE] each. */
 static void write_metrics(struct clp_strbuf *b, const struct clp_profile *p)
 {
@@ -269,7 +301,7 @@ static void write_metrics(struct clp_strbuf *b, const struct clp_profile *p)
         if (len == 0)
             continue;
         clp_strbuf_str(b, b->len > 1 ? ",[" : "[");
-        clp_strbuf_json(b, p->comments[i], len);
+        write_metric_name(b, p->comments[i], len);
         clp_strbuf_printf(b, ",%llu]", value);
     }
     clp_strbuf_char(b, ']');

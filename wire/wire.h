@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 6u
+#define CLP_WIRE_VERSION 7u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -202,11 +202,13 @@ enum clp_sample_kind {
     CLP_SAMPLE_LIVE = 6, /* values: objects, bytes; texts: class, age; number: generation */
     CLP_SAMPLE_GC = 7,   /* values: collections, pause nanoseconds; number: generation;
                           * texts: reason, kind */
+    CLP_SAMPLE_WAIT = 8, /* values: waits for handles and monitors, nanoseconds */
     CLP_SAMPLE_KIND_COUNT
 };
+#define CLP_WIRE_WAITS_SINCE 9 /* the first .NET that tells of waits for handles */
 #define CLP_SAMPLE_KINDS_EVENT                                                                     \
     (1u << CLP_SAMPLE_EXCEPTION | 1u << CLP_SAMPLE_ALLOC | 1u << CLP_SAMPLE_LOCK |                 \
-     1u << CLP_SAMPLE_LIVE | 1u << CLP_SAMPLE_GC)
+     1u << CLP_SAMPLE_LIVE | 1u << CLP_SAMPLE_GC | 1u << CLP_SAMPLE_WAIT)
 #define CLP_SAMPLE_KINDS_ALL (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | CLP_SAMPLE_KINDS_EVENT)
 
 /* A sample without frames (count 0) adds its value to the stack of the last sample of the same

@@ -6,6 +6,7 @@
 #include "agent/cli/recording.h"
 #include "agent/engine.h"
 #include "agent/library.h"
+#include "agent/types.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 
@@ -59,6 +60,19 @@ static int record_either(struct clp_recording *r, const struct clp_dotnet *d, st
     return record_events(r, d, f);
 }
 
+static int record_by(struct clp_recording *r, const char *engine, const struct clp_dotnet *d,
+                     struct clp_fault *f)
+{
+    if (clp_types_told(r->types, d->info.major) != r->types)
+        return clp_fault_set(f, CLP_FAULT_REFUSED,
+                             "process %d runs .NET %s, which does not tell of waits for handles; "
+                             "leave out the type waits, or run the program on .NET %d or newer",
+                             d->pid, d->info.runtime_version, CLP_WIRE_WAITS_SINCE);
+    if (!engine)
+        return record_either(r, d, f);
+    return strcmp(engine, "eventpipe") == 0 ? record_events(r, d, f) : record_library(r, d, f);
+}
+
 static int record(struct clp_recording *r, const char *engine, struct clp_fault *f)
 {
     struct clp_dotnet d;
@@ -68,12 +82,7 @@ static int record(struct clp_recording *r, const char *engine, struct clp_fault 
     char waits[CLP_FAULT_BYTES];
     if (clp_check_waits(&d, waits, sizeof(waits)))
         fprintf(stderr, "clrpulse: %s\n", waits);
-    if (!engine)
-        error = record_either(r, &d, f);
-    else if (strcmp(engine, "eventpipe") == 0)
-        error = record_events(r, &d, f);
-    else
-        error = record_library(r, &d, f);
+    error = record_by(r, engine, &d, f);
     clp_dotnet_done(&d);
     return error;
 }

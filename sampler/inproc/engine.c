@@ -5,6 +5,7 @@
 #include "sampler/inproc/capture.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/collect.h"
+#include "sampler/inproc/event_gc.h"
 #include "sampler/inproc/event_live.h"
 #include "sampler/inproc/event_owner.h"
 #include "sampler/inproc/events.h"
@@ -151,9 +152,10 @@ static size_t library_bytes(void)
     return n;
 }
 
-static void event_totals(uint64_t *ret)
+static void event_totals(struct clp_feed_totals *totals)
 {
     struct clp_event_totals t;
+    uint64_t *ret = totals->events;
     clp_events_totals(&t);
 #define PUT(counter, value) ret[CLP_CTR_##counter - CLP_CTR_EXCEPTIONS] = (value)
     PUT(EXCEPTIONS, t.exceptions);
@@ -168,14 +170,21 @@ static void event_totals(uint64_t *ret)
     PUT(GC_PAUSES, t.gc_pauses);
     PUT(GC_PAUSE_NS, t.gc_pause_ns);
     PUT(GC_SUSPENSION_NS, t.gc_suspension_ns);
+    PUT(GC_PAUSE_GEN0_NS, t.gc_pause_of_ns[0]);
+    PUT(GC_PAUSE_GEN1_NS, t.gc_pause_of_ns[1]);
+    PUT(GC_PAUSE_GEN2_NS, t.gc_pause_of_ns[2]);
+    PUT(WAITS, t.waits);
+    PUT(WAIT_NS, t.wait_ns);
     PUT(DROP_EVENTS, t.lost);
     PUT(EVENT_SESSIONS_REFUSED, clp_events_refused());
 #undef PUT
+    memcpy(totals->runtime, t.heap_bytes, sizeof(t.heap_bytes));
 }
 
 static void totals(struct clp_feed_totals *ret)
 {
     struct clp_wall_totals wall = clp_wall_totals();
+    uint32_t pool;
     *ret = (struct clp_feed_totals){
         .process_cpu_ns = clp_clock_process_ns(),
         .library_cpu_ns = clp_clock_self_ns(),
@@ -196,7 +205,10 @@ static void totals(struct clp_feed_totals *ret)
         .interval_ns = E.interval_ns,
         .span_hook = clp_spans_hook_runs(),
     };
-    event_totals(ret->events);
+    event_totals(ret);
+    uint32_t managed = clp_threads_managed(&pool);
+    ret->runtime[CLP_CTR_THREADS_MANAGED - CLP_CTR_HEAP_GEN0_BYTES] = managed;
+    ret->runtime[CLP_CTR_THREADS_POOL - CLP_CTR_HEAP_GEN0_BYTES] = pool;
 }
 
 static void publish(void)
@@ -396,6 +408,8 @@ static void tend_sessions(void)
     clp_event_live_want(kinds & 1u << CLP_SAMPLE_LIVE);
     if (!(clp_events_running() & 1u << CLP_SAMPLE_LOCK))
         clp_event_owner_stop();
+    if (!(clp_events_running() & 1u << CLP_SAMPLE_GC))
+        clp_event_gc_forget();
     if (!E.sampling && clp_events_running() == 0)
         clp_events_discard();
     clp_events_want(clp_runtime_info(), kinds & CLP_SAMPLE_KINDS_EVENT, E.runtime.major);
@@ -456,6 +470,8 @@ static void reorder(uint64_t now_ns)
         apply_interval();
     } else if (E.sampling) {
         stop_sampling();
+    } else {
+        clp_spans_live(false); /* whose reader left before the program began */
     }
     if (E.sampling)
         apply_wall();
@@ -548,6 +564,16 @@ void clp_engine_announce(const struct clp_attach_data *attach)
     (void)clp_links_connect(attach, clp_clock_monotonic_ns());
 }
 
+bool clp_engine_greets(void)
+{
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        enum clp_link_state state = clp_links_at(i)->state;
+        if (state == CLP_LINK_CONNECTING || state == CLP_LINK_GREETED)
+            return true;
+    }
+    return false;
+}
+
 static bool in_a_hurry(void)
 {
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
@@ -613,6 +639,9 @@ uint64_t clp_engine_round(void)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
     if (waiting || E.sampling)
         heed_count(now);
+    /* Spans of a program that starts are kept from its first instruction on. */
+    if (E.loads && !E.ready)
+        clp_spans_live(waiting);
     waiting &= !E.hold_until_ns || !holds_new_readers(now);
     if (E.ready && (news.settings_changed || waiting))
         reorder(now);

@@ -53,14 +53,28 @@ static double chance(const struct clp_threshold *t, uint64_t i, uint64_t size, u
     return CLP_MIN(p, 1.0);
 }
 
+/* Half of `part` each for the largest and for chance. */
+static void set_chances(struct clp_threshold *t, double part, double members, double sum)
+{
+    double tau = sum / part, floor = members > part ? part / members : 1.0;
+    atomic_store(&t->tau, tau >= 1 ? (uint64_t)tau : TAU_UNKNOWN);
+    atomic_store(&t->floor, (uint64_t)(floor * ONE));
+}
+
 /* A burst after a quiet epoch: beyond one and a half times the target, each further quarter of it
- * halves the chances of all that follow. */
+ * halves the chances of all that follow. Where nothing was known before, what came so far says what
+ * is large: with equal chances the few largest would make up most of what is estimated, and scaling
+ * that to a total is biased (clp_threshold_ratio). */
 static void tighten(struct clp_threshold *t, uint32_t kept)
 {
     uint32_t step = CLP_MAX(t->target / 4, 1u);
     if (kept < t->target + 2 * step || kept % step != 0)
         return;
-    if (atomic_load_explicit(&t->tighter, memory_order_relaxed) < TIGHTER_MAX)
+    if (atomic_load_explicit(&t->tau, memory_order_relaxed) == TAU_UNKNOWN)
+        set_chances(t, t->target / 2.0,
+                    (double)atomic_load_explicit(&t->members, memory_order_relaxed),
+                    (double)atomic_load_explicit(&t->sum, memory_order_relaxed));
+    else if (atomic_load_explicit(&t->tighter, memory_order_relaxed) < TIGHTER_MAX)
         atomic_fetch_add_explicit(&t->tighter, 1, memory_order_relaxed);
 }
 
@@ -76,6 +90,8 @@ struct clp_threshold_member clp_threshold_offer(struct clp_threshold *t, uint64_
     atomic_fetch_add_explicit(&s->count, count, memory_order_relaxed);
     atomic_fetch_add_explicit(&s->sum, size, memory_order_relaxed);
     uint64_t i = 1 + atomic_fetch_add_explicit(&s->members, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->members, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->sum, size, memory_order_relaxed);
     double p = chance(t, i, size, halvings);
     if (random >= p)
         return m;
@@ -103,18 +119,18 @@ struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t
     };
 }
 
-/* Half of the target each for the largest and for chance; the first of each class come on top. */
+/* The first of each class come on top of the target. */
 void clp_threshold_adapt(struct clp_threshold *t, const struct clp_threshold_totals *all,
                          uint32_t strata, double share)
 {
     double part = t->target / 2.0 * share;
-    double tau = all->sum / part, floor = all->members > part ? part / all->members : 1.0;
     double first = strata ? part / (FIRST_KEPT * strata) : FIRST_MAX;
-    atomic_store(&t->tau, tau >= 1 ? (uint64_t)tau : TAU_UNKNOWN);
-    atomic_store(&t->floor, (uint64_t)(floor * ONE));
+    set_chances(t, part, all->members, all->sum);
     atomic_store(&t->first, (uint64_t)(CLP_MIN(first, FIRST_MAX) * ONE));
     atomic_store(&t->tighter, 0);
     atomic_store(&t->kept, 0);
+    atomic_store(&t->members, 0);
+    atomic_store(&t->sum, 0);
 }
 
 struct clp_threshold_factors clp_threshold_scale(double total, double certain, double other)

@@ -48,7 +48,9 @@ struct clp_threshold {
     uint32_t strata_count;
     uint32_t target; /* members to keep in an epoch */
     _Atomic uint32_t epoch;
-    _Atomic uint32_t kept; /* in the epoch under way */
+    /* in the epoch under way */
+    _Atomic uint32_t kept;
+    _Atomic uint64_t members, sum; /* offered, of all strata */
     /* in force; changed between epochs, and only made stricter within one */
     _Atomic uint64_t tau;   /* size beyond which a member is certain */
     _Atomic uint64_t floor; /* chance of the smallest, in 2^-32 */
@@ -86,13 +88,36 @@ void clp_threshold_adapt(struct clp_threshold *t, const struct clp_threshold_tot
                          uint32_t strata, double share);
 
 /* What the kept members of a stratum are multiplied by so that they add up to its total: those that
- * were certain stay as they are while there are others. Scaling to a total is a ratio of estimates,
- * whose bias is of the order of 1/n for n kept members. `rest` is what nobody stands for (none was
+ * were certain stay as they are while there are others. `rest` is what nobody stands for (none was
  * kept): it belongs to the next epoch. */
 struct clp_threshold_factors {
     double certain, other, rest;
 };
 struct clp_threshold_factors clp_threshold_scale(double total, double certain, double other);
+
+/* Scaling to a total makes a ratio of two estimates of each part of it, and that is biased by the
+ * order of 1/n for n kept members: a part with large members comes out too small, since where more
+ * of it are kept than usual the whole is estimated too high. Beale's correction (Beale 1962; Tin
+ * 1965) leaves an error of 1/n^2, and, member by member, the total as it is. */
+struct clp_threshold_ratio {
+    double sum;    /* of the values of members that were not certain, each divided by its chance */
+    double spread; /* estimated variance of that sum */
+};
+static inline void clp_threshold_ratio_add(struct clp_threshold_ratio *r, double value,
+                                           double chance)
+{
+    r->sum += value;
+    r->spread += value * value * (1 - chance);
+}
+/* What the value is to be multiplied by, beside the factor of clp_threshold_scale, when all have
+ * been added. */
+static inline double clp_threshold_ratio_correction(const struct clp_threshold_ratio *r,
+                                                    double value, double chance)
+{
+    if (r->sum <= 0)
+        return 1;
+    return (1 + value * (1 - chance) / r->sum) / (1 + r->spread / (r->sum * r->sum));
+}
 
 /* Chance that an object of `size` bytes is met by a Poisson process over bytes: 1 -
  * exp(-size/mean).

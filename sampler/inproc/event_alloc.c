@@ -87,7 +87,6 @@ static void offer(const struct clp_event_here *h, const struct allocation *a)
     e->value2 = a->bytes / m.chance;
     e->number2 = a->heap;
     e->number = clp_event_live_hold(a->address);
-    e->chance = (float)m.chance;
     clp_event_commit(e);
 }
 

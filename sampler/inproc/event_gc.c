@@ -72,6 +72,9 @@ static struct {
     struct clp_event_totals totals;
 } G;
 
+/* As the last collection left it; written by callbacks. */
+static _Atomic uint64_t heap_bytes[CLP_EVENT_HEAP_PARTS];
+
 /* ---- callback ---- */
 
 static void put(const struct clp_event_here *h, enum clp_event_type type, uint64_t number,
@@ -85,6 +88,15 @@ static void put(const struct clp_event_here *h, enum clp_event_type type, uint64
     clp_event_commit(e);
 }
 
+/* Four times {u64 size | u64 promoted} | u64 | u64 | u32 pinned | u32 | u32 handles | u16 | u64
+ * size of the pinned heap. */
+static void note_heap(const struct clp_event_here *h)
+{
+    static const uint8_t offsets[CLP_EVENT_HEAP_PARTS] = {0, 16, 32, 48, 94};
+    for (size_t i = 0; i < CLP_EVENT_HEAP_PARTS; i++)
+        atomic_store_explicit(&heap_bytes[i], clp_event_u64(h, offsets[i]), memory_order_relaxed);
+}
+
 /* 1 Start: u32 number | u32 generation | u32 reason | u32 type. 2 End: u32 number. 7 RestartBegin.
  * 8 SuspendEnd. 9 SuspendBegin: u32 reason. 35 Triggered: u32 reason. */
 void clp_event_gc(const struct clp_event_here *h, uint32_t id)
@@ -96,6 +108,9 @@ void clp_event_gc(const struct clp_event_here *h, uint32_t id)
         break;
     case 2:
         put(h, CLP_EVENT_GC_END, clp_event_u32(h, 0), 0);
+        break;
+    case 4:
+        note_heap(h);
         break;
     case 7:
         put(h, CLP_EVENT_GC_RESTART, 0, 0);
@@ -170,6 +185,7 @@ static void write_collection(const struct collection *c, const struct trigger *t
     if (count > 0)
         G.totals.collections[CLP_MIN(c->generation, GENERATIONS - 1)]++;
     G.totals.gc_pause_ns += (uint64_t)pause.ns;
+    G.totals.gc_pause_of_ns[CLP_MIN(c->generation, GENERATIONS - 1)] += (uint64_t)pause.ns;
     G.totals.gc_suspension_ns += (uint64_t)pause.suspension_ns;
     G.totals.gc_pauses += pause.ns > 0;
 }
@@ -255,4 +271,13 @@ void clp_event_gc_totals(struct clp_event_totals *ret)
     ret->gc_pause_ns = G.totals.gc_pause_ns;
     ret->gc_suspension_ns = G.totals.gc_suspension_ns;
     ret->gc_pauses = G.totals.gc_pauses;
+    memcpy(ret->gc_pause_of_ns, G.totals.gc_pause_of_ns, sizeof(ret->gc_pause_of_ns));
+    for (size_t i = 0; i < CLP_EVENT_HEAP_PARTS; i++)
+        ret->heap_bytes[i] = atomic_load_explicit(&heap_bytes[i], memory_order_relaxed);
+}
+
+void clp_event_gc_forget(void)
+{
+    for (size_t i = 0; i < CLP_EVENT_HEAP_PARTS; i++)
+        atomic_store_explicit(&heap_bytes[i], 0, memory_order_relaxed);
 }

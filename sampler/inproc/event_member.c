@@ -70,36 +70,52 @@ const struct clp_thread *clp_event_thread_of(int32_t tid)
 
 /* ---- what is the runtime's own ---- */
 
-/* .NET 9 and 10 throw in managed code: System.Runtime.EH. Asked for once a body. */
-static bool is_throw_helper(uint32_t body_id)
+/* Managed code of the runtime in which events are raised: .NET 9 and 10 throw in System.Runtime.EH,
+ * and tell of waits for handles from a class of their event sources. */
+static const struct helper {
+    const char *type;
+    enum clp_event_type of;
+} helpers[] = {
+    {"System.Runtime.EH", CLP_EVENT_EXCEPTION},
+    {"System.Diagnostics.Tracing.NativeRuntimeEventSource", CLP_EVENT_HANDLE},
+};
+
+static const struct helper *find_helper(uint32_t body_id)
+{
+    static union clp_rec_any scratch;
+    struct clp_rec_body body;
+    if (clp_bodies_body_record(body_id, &body) < 0 ||
+        clp_bodies_method_record(body.method_id, &scratch, sizeof(scratch)) < 0)
+        return NULL;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(helpers); i++)
+        if (scratch.method.type_len == strlen(helpers[i].type) &&
+            memcmp(&scratch.method + 1, helpers[i].type, scratch.method.type_len) == 0)
+            return &helpers[i];
+    return NULL;
+}
+
+/* Asked for once a body. */
+static bool is_helper(uint32_t body_id, uint16_t event_type)
 {
     static struct {
         uint32_t id;
-        bool answer;
+        const struct helper *answer;
     } cache[256];
-    static union clp_rec_any scratch;
-    struct clp_rec_body body;
     uint32_t at = body_id % CLP_ARRAY_LEN(cache);
-    if (cache[at].id == body_id)
-        return cache[at].answer;
-    static const char type[] = "System.Runtime.EH";
-    bool is = clp_bodies_body_record(body_id, &body) >= 0 &&
-              clp_bodies_method_record(body.method_id, &scratch, sizeof(scratch)) >= 0 &&
-              scratch.method.type_len == sizeof(type) - 1 &&
-              memcmp(&scratch.method + 1, type, sizeof(type) - 1) == 0;
-    cache[at].id = body_id;
-    cache[at].answer = is;
-    return is;
+    if (cache[at].id != body_id) {
+        cache[at].answer = find_helper(body_id);
+        cache[at].id = body_id;
+    }
+    return cache[at].answer && cache[at].answer->of == event_type;
 }
 
-/* Frames on top up to the first managed one, for exceptions also those that throw; none where that
- * would leave nothing. */
+/* Frames on top up to the first managed one that is no helper; none where that would leave nothing.
+ */
 static uint32_t runtime_frames(const struct clp_event *e, const struct clp_walk_frame *f,
                                uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (f[i].kind == CLP_WALK_MANAGED &&
-            (e->type != CLP_EVENT_EXCEPTION || !is_throw_helper(f[i].id)))
+        if (f[i].kind == CLP_WALK_MANAGED && !is_helper(f[i].id, e->type))
             return i;
     return 0;
 }
@@ -214,6 +230,7 @@ struct clp_event_member *clp_event_member_make(struct clp_event *e, uint64_t pas
     m->value = e->value;
     m->value2 = e->value2;
     m->certain = e->certain;
+    m->chance = (double)e->chance;
     copy_text(m, 0, e);
     copy_text(m, 1, e);
     if (e->type == CLP_EVENT_ALLOC)

@@ -13,6 +13,7 @@ struct clp_event_member {
     uint32_t stratum;
     uint64_t time_ns, number;
     double value, value2;
+    double chance; /* that its values were divided by */
     bool certain;
     bool path_known; /* exceptions: the way through the runtime is known now */
     uint16_t flags, count;

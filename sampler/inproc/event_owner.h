@@ -26,7 +26,7 @@ void clp_event_owner_took(uint64_t lock, int32_t tid);
 /* The wait is over. `told`: an event with the number follows, whose taker releases it. */
 void clp_event_owner_end(uint32_t watch, uint64_t now_ns, bool told);
 
-/* Does the thread wait for the lock now? event_lock.c; any thread. */
+/* Does the thread wait for the lock now? event_wait.c; any thread. */
 bool clp_event_lock_waits(uint64_t lock, int32_t tid);
 
 /* ---- loop thread ---- */

@@ -28,6 +28,7 @@
 #define KEYWORD_GC 0x1ull
 #define KEYWORD_CONTENTION 0x4000ull
 #define KEYWORD_EXCEPTION 0x8000ull
+#define KEYWORD_WAIT_HANDLE 0x40000000000ull
 #define KEYWORD_ALLOCATION_SAMPLING 0x80000000000ull
 enum { LEVEL_ERROR = 2, LEVEL_INFORMATION = 4, LEVEL_VERBOSE = 5 };
 
@@ -64,6 +65,10 @@ static struct clr_event_provider provider_of(unsigned kind)
     case CLP_SAMPLE_LOCK:
         p.keywords = KEYWORD_CONTENTION;
         break;
+    case CLP_SAMPLE_WAIT:
+        p.keywords = KEYWORD_WAIT_HANDLE;
+        p.level = LEVEL_VERBOSE;
+        break;
     default:
         p.keywords = KEYWORD_GC;
     }
@@ -73,7 +78,9 @@ static struct clr_event_provider provider_of(unsigned kind)
 static void start(unsigned kind)
 {
     struct clr_event_provider p = provider_of(kind);
-    if (CLR_OK(S.info->slots->event_pipe_start_session(S.info, 1, &p, 0, &S.sessions[kind])))
+    bool known = kind != CLP_SAMPLE_WAIT || S.major >= CLP_WIRE_WAITS_SINCE; /* else it is silent */
+    if (known &&
+        CLR_OK(S.info->slots->event_pipe_start_session(S.info, 1, &p, 0, &S.sessions[kind])))
         atomic_fetch_or(&S.running, 1u << kind);
     else
         atomic_fetch_add(&S.refused, 1);
@@ -136,7 +143,7 @@ static void *starter_main(void *arg)
 {
     (void)arg;
     (void)prctl(PR_SET_NAME, "clrpulse-start");
-    for (uint32_t done = atomic_load(&S.asked); !atomic_load(&S.leave);) {
+    for (uint32_t done = 0; !atomic_load(&S.leave);) {
         pthread_t thread;
         uint32_t asked = atomic_load(&S.asked);
         if (asked == done) {
@@ -160,6 +167,8 @@ static void wake_starter(void)
 int clp_events_starter_begin(void)
 {
     atomic_store(&S.leave, false);
+    /* Here, not in the thread: it may begin later than the first request. */
+    atomic_store(&S.asked, 0);
     S.has_starter = create(starter_main, NULL, STARTER_STACK_BYTES, false, &S.starter);
     return S.has_starter ? 0 : -EAGAIN;
 }

@@ -42,46 +42,48 @@ void clp_event_sized_turn(struct clp_event_sized *s)
     clp_threshold_turn(&s->threshold);
 }
 
+static void add_member(struct clp_event_scale *s, const struct clp_event_member *m, double value)
+{
+    if (m->certain)
+        s->certain += value;
+    else
+        clp_threshold_ratio_add(&s->other, value, m->chance);
+}
+
 static void add_up(struct clp_event_sized *s)
 {
     uint64_t members = 0, lost = atomic_load(&s->lost);
     for (const struct clp_event_member *m = s->members; m; m = m->next) {
         struct clp_event_stratum *of = &s->of[m->stratum];
-        *(m->certain ? &of->certain_count : &of->count) += m->value;
-        *(m->certain ? &of->certain_sum : &of->sum) += m->value2;
+        add_member(&of->count, m, m->value);
+        add_member(&of->sum, m, m->value2);
         members++;
     }
     s->each = members ? 1 + (double)(lost - s->lost_before) / (double)members : 1;
     s->lost_before = lost;
 }
 
-/* A rest that is smaller than what rounding makes of it is none. */
-static double rest_of(double rest)
+/* Gives what nobody stands for; a rest that is smaller than what rounding makes of it is none. */
+static double find_factors(struct clp_event_scale *s, double total)
 {
-    return rest > 1e-3 ? rest : 0;
+    s->factors = clp_threshold_scale(total, s->certain, s->other.sum);
+    return s->factors.rest > 1e-3 ? s->factors.rest : 0;
 }
 
-/* Turns the sums of its members into what they are multiplied by. */
-static void find_factors(struct clp_event_stratum *of, const struct clp_threshold_totals *t)
+static double scaled(const struct clp_event_scale *s, const struct clp_event_member *m,
+                     double value)
 {
-    struct clp_threshold_factors count =
-        clp_threshold_scale(t->count + of->carried_count, of->certain_count, of->count);
-    struct clp_threshold_factors sum =
-        clp_threshold_scale(t->sum + of->carried_sum, of->certain_sum, of->sum);
-    *of = (struct clp_event_stratum){.certain_count = count.certain,
-                                     .certain_sum = sum.certain,
-                                     .count = count.other,
-                                     .sum = sum.other,
-                                     .carried_count = rest_of(count.rest),
-                                     .carried_sum = rest_of(sum.rest)};
+    if (m->certain)
+        return value * s->factors.certain;
+    return value * s->factors.other * clp_threshold_ratio_correction(&s->other, value, m->chance);
 }
 
 static void write_member(struct clp_event_sized *s, const struct clp_event_member *m,
                          const struct clp_events_sink *sink)
 {
     const struct clp_event_stratum *of = &s->of[m->stratum];
-    double count = m->value * (m->certain ? of->certain_count : of->count);
-    double sum = m->value2 * (m->certain ? of->certain_sum : of->sum);
+    double count = scaled(&of->count, m, m->value);
+    double sum = scaled(&of->sum, m, m->value2);
     clp_event_member_write(m, s->kind, count, sum, sink);
     s->accounted_count += count;
     s->accounted_sum += sum;
@@ -108,10 +110,11 @@ static void write_carried(struct clp_event_sized *s, uint64_t now_ns,
 }
 
 /* Pages that no stratum uses stay untouched. */
-static void forget_factors(struct clp_event_stratum *of)
+static void forget(struct clp_event_stratum *of)
 {
-    if (of->certain_count > 0 || of->count > 0)
-        of->certain_count = of->certain_sum = of->count = of->sum = 0;
+    if (of->count.certain > 0 || of->sum.certain > 0 || of->count.other.sum > 0 ||
+        of->sum.other.sum > 0)
+        of->count = of->sum = (struct clp_event_scale){0};
 }
 
 void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
@@ -129,13 +132,15 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
         all.sum += t.sum;
         all.members += t.members;
         strata += t.members > 0;
-        if (t.members > 0 || of->certain_sum > 0 || of->sum > 0)
-            find_factors(of, &t);
+        if (t.members > 0 || of->sum.certain > 0 || of->sum.other.sum > 0) {
+            of->carried_count = find_factors(&of->count, t.count + of->carried_count);
+            of->carried_sum = find_factors(&of->sum, t.sum + of->carried_sum);
+        }
     }
     for (const struct clp_event_member *m = s->members; m; m = m->next)
         write_member(s, m, sink);
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++)
-        forget_factors(&s->of[i]);
+        forget(&s->of[i]);
     clp_threshold_adapt(&s->threshold, &all, strata, share);
     s->members = NULL;
     s->epoch++;

@@ -10,9 +10,12 @@
 
 /* What of a stratum the loop knows. */
 struct clp_event_stratum {
-    double certain_count, certain_sum, count,
-        sum;                           /* of its members, then what they are scaled by */
-    double carried_count, carried_sum; /* totals that nobody stood for in their epoch */
+    struct clp_event_scale { /* of its members; of the ends of epochs */
+        double certain;      /* values of those that were certain */
+        struct clp_threshold_ratio other;
+        struct clp_threshold_factors factors;
+    } count, sum;
+    double carried_count, carried_sum; /* totals that nobody stands for yet */
 };
 
 struct clp_event_sized {
@@ -39,6 +42,7 @@ struct clp_threshold_member clp_event_sized_offer(struct clp_event_sized *s,
 static inline void clp_event_sized_mark(struct clp_event *e, const struct clp_threshold_member *m)
 {
     e->certain = m->chance >= 1;
+    e->chance = (float)m->chance;
     e->stratum = m->stratum;
     e->epoch = m->epoch;
 }
@@ -54,8 +58,9 @@ void clp_event_sized_turn(struct clp_event_sized *s);
 void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
                             const struct clp_events_sink *sink);
 
-extern struct clp_event_sized clp_event_allocs, clp_event_locks;
-/* Waits that are still open: written up to now. */
-void clp_event_locks_open(uint64_t now_ns, uint64_t pass, const struct clp_events_sink *sink);
+extern struct clp_event_sized clp_event_allocs, clp_event_locks, clp_event_handles;
+/* Waits of one kind that are still open: written up to now. */
+void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64_t pass,
+                          const struct clp_events_sink *sink);
 
 #endif

@@ -129,7 +129,8 @@ static void fill(struct clp_event_thread *t)
     t->random = (clp_clock_monotonic_ns() ^ ((uint64_t)tid << 32)) * 0x9e3779b97f4a7c15ull | 1;
     t->path_hint = 0;
     atomic_store(&t->busy, 0);
-    atomic_store(&t->wait_since_ns, 0);
+    for (unsigned i = 0; i < CLP_EVENT_WAIT_KINDS; i++)
+        atomic_store(&t->waits[i].since_ns, 0);
     atomic_store(&t->tid, tid);
 }
 

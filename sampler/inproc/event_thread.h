@@ -13,6 +13,16 @@
 #include <stdbool.h>
 #include <stdatomic.h>
 
+/* A lock that a thread waits for, or a handle; on .NET 9 the second comes inside of the first.
+ * event_wait.c. */
+enum clp_event_wait_kind { CLP_EVENT_WAIT_LOCK, CLP_EVENT_WAIT_HANDLE, CLP_EVENT_WAIT_KINDS };
+struct clp_event_wait {
+    _Atomic uint64_t since_ns; /* 0: none */
+    uint64_t lock, owner;
+    uint32_t place;
+    uint32_t watch; /* of event_owner.h */
+};
+
 struct clp_event_thread {
     _Atomic uint64_t control_block; /* 0: free */
     _Atomic int32_t tid;            /* 0: not asked yet */
@@ -23,11 +33,7 @@ struct clp_event_thread {
     /* Of the thread's own stack; high 0: unknown. It may run on another one. */
     uint64_t stack_low, stack_high;
     uint64_t random;
-    /* the lock that it waits for, event_lock.c; 0: none */
-    _Atomic uint64_t wait_since_ns;
-    uint64_t wait_lock, wait_owner;
-    uint32_t wait_place;
-    uint32_t wait_watch; /* of event_owner.h */
+    struct clp_event_wait waits[CLP_EVENT_WAIT_KINDS];
 };
 
 /* The calling thread's entry; NULL when the table is full. */

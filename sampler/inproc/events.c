@@ -19,6 +19,7 @@
 #define UNBOUNDED_BYTES (64u << 10) /* of a stack whose end is not known */
 #define ALLOCS_KEPT 1600u           /* in an epoch */
 #define LOCKS_KEPT 600u
+#define WAITS_KEPT 600u
 #define DRAIN_MAX 4096u
 #define FLUSH_EPOCHS 4u
 
@@ -57,8 +58,12 @@ static uint32_t kind_of(uint32_t id)
     case 81:
     case 91:
         return CLP_SAMPLE_LOCK;
+    case 301:
+    case 302:
+        return CLP_SAMPLE_WAIT;
     case 1:
     case 2:
+    case 4:
     case 7:
     case 8:
     case 9:
@@ -86,6 +91,12 @@ static void handle(const struct clp_event_here *h, uint32_t id)
         break;
     case 91:
         clp_event_lock_stop(h);
+        break;
+    case 301:
+        clp_event_handle_start(h);
+        break;
+    case 302:
+        clp_event_handle_stop(h);
         break;
     default:
         clp_event_gc(h, id);
@@ -170,6 +181,7 @@ static void fill(struct clp_event *e, const struct clp_event_here *h, enum clp_e
     e->number = e->number2 = 0;
     e->stratum = e->epoch = 0;
     e->certain = false;
+    e->chance = 1;
     for (unsigned i = 0; texts && i < CLP_EVENT_TEXTS; i++)
         if (e->text_len[i])
             memcpy(clp_event_text(e, i), texts[i].utf16, e->text_len[i] * sizeof(uint16_t));
@@ -229,6 +241,9 @@ static void take_one(struct clp_event *e, uint64_t pass, const struct clp_events
     case CLP_EVENT_LOCK:
         take_lock(e, pass, sink);
         break;
+    case CLP_EVENT_HANDLE:
+        (void)clp_event_sized_take(&clp_event_handles, e, pass, sink);
+        break;
     default:
         clp_event_gc_take(e, pass, sink);
     }
@@ -238,7 +253,8 @@ static void take_one(struct clp_event *e, uint64_t pass, const struct clp_events
 static bool is_early(const struct clp_event *e)
 {
     return (e->type == CLP_EVENT_ALLOC && clp_event_sized_is_early(&clp_event_allocs, e)) ||
-           (e->type == CLP_EVENT_LOCK && clp_event_sized_is_early(&clp_event_locks, e));
+           (e->type == CLP_EVENT_LOCK && clp_event_sized_is_early(&clp_event_locks, e)) ||
+           (e->type == CLP_EVENT_HANDLE && clp_event_sized_is_early(&clp_event_handles, e));
 }
 
 /* Not beyond the memory of an epoch: the rest waits in the ring, which makes chances smaller. */
@@ -278,13 +294,17 @@ static void end_epoch(uint64_t now_ns, uint64_t pass, bool flush,
     share = share < EPOCH_SHARE_MIN ? EPOCH_SHARE_MIN : CLP_MIN(share, 1.0);
     clp_event_sized_turn(&clp_event_allocs);
     clp_event_sized_turn(&clp_event_locks);
+    clp_event_sized_turn(&clp_event_handles);
     clp_events_drain(pass, sink);
     clp_event_exception_settle(now_ns, flush, sink);
     clp_event_sized_settle(&clp_event_allocs, now_ns, share, flush, sink);
     clp_event_live_epoch(clp_event_allocs.each);
     clp_event_sized_settle(&clp_event_locks, now_ns, share, flush, sink);
+    clp_event_sized_settle(&clp_event_handles, now_ns, share, flush, sink);
     if (flush && clp_events_running() & 1u << CLP_SAMPLE_LOCK)
-        clp_event_locks_open(now_ns, pass, sink);
+        clp_event_waits_open(CLP_EVENT_WAIT_LOCK, now_ns, pass, sink);
+    if (flush && clp_events_running() & 1u << CLP_SAMPLE_WAIT)
+        clp_event_waits_open(CLP_EVENT_WAIT_HANDLE, now_ns, pass, sink);
     clp_event_members_reset();
     epoch_begin_ns = now_ns;
 }
@@ -306,6 +326,7 @@ void clp_events_begin(void)
 {
     clp_event_sized_init(&clp_event_allocs, CLP_SAMPLE_ALLOC, ALLOCS_KEPT);
     clp_event_sized_init(&clp_event_locks, CLP_SAMPLE_LOCK, LOCKS_KEPT);
+    clp_event_sized_init(&clp_event_handles, CLP_SAMPLE_WAIT, WAITS_KEPT);
 }
 
 void clp_events_totals(struct clp_event_totals *ret)
@@ -317,6 +338,8 @@ void clp_events_totals(struct clp_event_totals *ret)
     ret->alloc_bytes = (uint64_t)(clp_event_allocs.accounted_sum + 0.5);
     ret->contentions = (uint64_t)(clp_event_locks.accounted_count + 0.5);
     ret->contention_ns = (uint64_t)(clp_event_locks.accounted_sum + 0.5);
+    ret->waits = (uint64_t)(clp_event_handles.accounted_count + 0.5);
+    ret->wait_ns = (uint64_t)(clp_event_handles.accounted_sum + 0.5);
     ret->lost = clp_event_ring_lost() + clp_event_members_lost();
 }
 

@@ -23,6 +23,7 @@ enum clp_event_type {
     CLP_EVENT_EXCEPTION = 1,
     CLP_EVENT_ALLOC,
     CLP_EVENT_LOCK,
+    CLP_EVENT_HANDLE,
     CLP_EVENT_GC_TRIGGER,
     CLP_EVENT_GC_SUSPEND, /* number: reason */
     CLP_EVENT_GC_SUSPENDED,
@@ -77,7 +78,9 @@ void clp_event_alloc_tick(const struct clp_event_here *h);      /* 10 */
 void clp_event_alloc_sampled(const struct clp_event_here *h);   /* 303 */
 void clp_event_lock_start(const struct clp_event_here *h);      /* 81 */
 void clp_event_lock_stop(const struct clp_event_here *h);       /* 91 */
-void clp_event_gc(const struct clp_event_here *h, uint32_t id); /* 1, 2, 7, 8, 9, 35 */
+void clp_event_handle_start(const struct clp_event_here *h);    /* 301 */
+void clp_event_handle_stop(const struct clp_event_here *h);     /* 302 */
+void clp_event_gc(const struct clp_event_here *h, uint32_t id); /* 1, 2, 4, 7, 8, 9, 35 */
 
 struct clp_event_words {
     const uint8_t *utf16;
@@ -141,12 +144,18 @@ void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
 /* Is an epoch due to end? */
 bool clp_events_due(uint64_t now_ns);
 
+#define CLP_EVENT_HEAP_PARTS 5
+
 /* Exact totals since the library came. */
 struct clp_event_totals {
     uint64_t exceptions, exceptions_rethrown;
     uint64_t alloc_objects, alloc_bytes;
     uint64_t contentions, contention_ns;
     uint64_t collections[3], gc_pauses, gc_pause_ns, gc_suspension_ns;
+    uint64_t gc_pause_of_ns[3]; /* by generation */
+    uint64_t waits, wait_ns;
+    /* a state: generations 0 to 2, large, pinned; 0 before the first collection that was seen */
+    uint64_t heap_bytes[CLP_EVENT_HEAP_PARTS];
     uint64_t lost; /* kept events whose stack found the event ring full */
 };
 void clp_events_totals(struct clp_event_totals *ret);

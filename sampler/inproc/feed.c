@@ -599,6 +599,7 @@ void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uin
     c[CLP_CTR_LIBRARY_BYTES] = now->library_bytes;
     c[CLP_CTR_INTERVAL_NS] = now->interval_ns;
     c[CLP_CTR_SPAN_HOOK] = now->span_hook;
+    memcpy(&c[CLP_CTR_HEAP_GEN0_BYTES], now->runtime, sizeof(now->runtime));
     struct clp_wire_header *h = f->ring.header;
     show(f, h->counters);
     atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_relaxed);

@@ -22,6 +22,7 @@ struct clp_feed_totals {
     uint64_t events[CLP_CTR_EVENT_SESSIONS_REFUSED - CLP_CTR_EXCEPTIONS + 1]; /* in that order */
     /* states, shown as they are */
     uint64_t threads, timers, bodies, library_bytes, interval_ns, span_hook;
+    uint64_t runtime[CLP_CTR_THREADS_POOL - CLP_CTR_HEAP_GEN0_BYTES + 1]; /* in that order */
 };
 
 #define CLP_FEED_KINDS 2 /* kinds whose time waits for room: CPU, WALL */

@@ -39,6 +39,7 @@ static struct {
     uint64_t pause_ns;
     uint32_t looks_left; /* at signal masks, in this pass */
     uint32_t names_left; /* to be read from /proc, in this pass */
+    uint32_t managed, pool;
 } state;
 
 /* Native threads that the runtime makes for itself, by the kernel's 15 bytes of their names
@@ -432,6 +433,20 @@ void clp_threads_stop(void)
     }
 }
 
+/* The pool names its workers, and takes a name away that a work item has given them. */
+static void count_managed(void)
+{
+    static const char worker[] = ".NET TP Worker";
+    state.managed = state.pool = 0;
+    for (uint32_t i = 0; i < clp_table_count(); i++) {
+        const struct clp_record *r = clp_table_at(i);
+        if (!r || !is_live(r) || r->pub.kind != CLP_THREAD_MANAGED)
+            continue;
+        state.managed++;
+        state.pool += strcmp(r->pub.name, worker) == 0;
+    }
+}
+
 uint64_t clp_threads_scan(uint64_t now_ns)
 {
     if (!clp_thread_table.records || !clp_thread_table.sampling || clp_capture_forked())
@@ -448,6 +463,7 @@ uint64_t clp_threads_scan(uint64_t now_ns)
     clp_account_short_lived(now_ns, slack, false);
     clp_timers_rotate(now_ns);
     clp_bounds_learn(now_ns);
+    count_managed();
     uint64_t cost = clp_clock_self_ns() - began;
     uint64_t pause = CLP_MAX(cost * SCAN_COST_FACTOR, SCAN_MIN_NS);
     /* A process that sleeps is looked at less and less often, where wall samples look as well. */
@@ -481,6 +497,12 @@ struct clp_thread *clp_threads_by_slot(uint32_t slot)
 uint32_t clp_threads_count(void)
 {
     return atomic_load(&clp_thread_table.used);
+}
+
+uint32_t clp_threads_managed(uint32_t *ret_pool)
+{
+    *ret_pool = state.pool;
+    return state.managed;
 }
 
 uint32_t clp_threads_timers(void)

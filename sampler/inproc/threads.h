@@ -79,6 +79,8 @@ struct clp_thread *clp_threads_by_slot(uint32_t slot); /* NULL when the slot is 
 /* Stands for the process ([short-lived threads]); always there, thread_id 1. */
 const struct clp_thread *clp_threads_process(void);
 uint32_t clp_threads_count(void);
+/* Managed threads as of the last scan, and those of them that are workers of the runtime's pool. */
+uint32_t clp_threads_managed(uint32_t *ret_pool);
 uint32_t clp_threads_timers(void);
 uint64_t clp_threads_quota_refused(void); /* how often a thread was left without a timer */
 uint64_t clp_threads_table_refused(void); /* threads beyond the table's ceiling */

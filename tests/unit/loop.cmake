@@ -18,7 +18,7 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
   ${CLP_LOOP_DIR}/event_owner.c ${CLP_LOOP_DIR}/event_live.c
   ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c
-  ${CLP_LOOP_DIR}/event_lock.c ${CLP_LOOP_DIR}/event_gc.c ${CLP_LOOP_DIR}/estimator.c)
+  ${CLP_LOOP_DIR}/event_wait.c ${CLP_LOOP_DIR}/event_gc.c ${CLP_LOOP_DIR}/estimator.c)
 target_compile_definitions(clp_loop_under_test PRIVATE _GNU_SOURCE)
 target_compile_options(clp_loop_under_test PRIVATE ${CLP_WARNINGS})
 target_link_libraries(clp_loop_under_test PUBLIC clp_capture_harness clp_unwind clp_wire)

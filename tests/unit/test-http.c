@@ -359,9 +359,15 @@ static void datadog_gets_totals_and_whole_tags(void **state)
 {
     (void)state;
     static struct receiver r = {.reply = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"};
-    static const char *const comments[] = {
-        "process=4711", "profile_seq=3",    "service=2048", "version=7 of nine",
-        "=5 count",     "samples=12 count", "heap=9 bytes", "process_cpu=4000 nanoseconds"};
+    static const char *const comments[] = {"process=4711",
+                                           "profile_seq=3",
+                                           "service=2048",
+                                           "version=7 of nine",
+                                           "=5 count",
+                                           "samples=12 count",
+                                           "heap_gen2=9 bytes",
+                                           "exceptions[System.A\"]=2 count",
+                                           "process_cpu=4000 nanoseconds"};
     static const struct clp_value_type cpu = {"cpu", "nanoseconds"};
     char tag[256] = "k:"; /* 199 bytes, then characters of two */
     memset(tag + 2, 'x', 197);
@@ -375,7 +381,8 @@ static void datadog_gets_totals_and_whole_tags(void **state)
     clp_profile_free(p);
     send_tagged(&r, CLP_UPLOAD_DATADOG, &e, tag);
     clp_encoded_done(&e);
-    assert_true(body_has(&r, "\r\n\r\n[[\"samples\",12],[\"heap\",9],[\"process_cpu\",4000]]\r\n"));
+    assert_true(body_has(&r, "\r\n\r\n[[\"samples\",12],[\"dotnet_gc_gen2_size\",9],[\"exceptions["
+                             "System.A\\\"]\",2],[\"process_cpu\",4000]]\r\n"));
     assert_true(body_has(&r, "xxx,team:a_b,env:production,"));
     assert_false(body_has(&r, "empty:"));
 }

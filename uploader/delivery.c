@@ -120,7 +120,8 @@ static void wake(struct clp_delivery *d)
 /* ---- what others call ------------------------------------------------------------------------ */
 
 int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *h,
-                        const void *profile, size_t len)
+                        const void *profile, size_t len, void (*stored)(void *context),
+                        void *context)
 {
     bool in_memory = false;
     int why = 0;
@@ -140,6 +141,8 @@ int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *
             "the spool %s cannot be written (%s): a profile waits in memory; free some room there "
             "or set spool.dir",
             d->config.spool_dir, strerror(-why));
+    if (r == 0 && stored)
+        stored(context);
     clp_delivery_say_losses(d);
     wake(d);
     pthread_mutex_unlock(&d->lock);

@@ -82,17 +82,45 @@ static bool parse_name(struct clp_spool_entry *e)
     return errno == 0 && *end == '\0' && strcmp(again, e->name) == 0;
 }
 
+static bool has_ending(const char *name, const char *ending)
+{
+    size_t n = strlen(name), e = strlen(ending);
+    return n > e && strcmp(name + n - e, ending) == 0;
+}
+
+/* "NAME.chunk" into the entry's name and what it says. */
+static bool parse_file_name(struct clp_spool_entry *e, const char *file)
+{
+    size_t len = strlen(file) - strlen(CHUNK_ENDING);
+    if (len >= CLP_SPOOL_NAME_BYTES)
+        return false;
+    memcpy(e->name, file, len);
+    e->name[len] = '\0';
+    return parse_name(e);
+}
+
+int clp_spool_numbers(const char *dir,
+                      void (*found)(void *context, const char *runtime, uint64_t seq),
+                      void *context)
+{
+    CLP_CLEANUP(clp_cleanup_dir) DIR *d = opendir(dir);
+    struct clp_spool_entry e;
+    if (!d)
+        return -errno;
+    for (struct dirent *f; (f = readdir(d));)
+        if (has_ending(f->d_name, CHUNK_ENDING) && parse_file_name(&e, f->d_name)) {
+            char *runtime = e.name + START_DIGITS + 1;
+            *strrchr(runtime, '-') = '\0';
+            found(context, runtime, e.seq);
+        }
+    return 0;
+}
+
 bool clp_spool_same_target(const struct clp_spool_entry *a, const struct clp_spool_entry *b)
 {
     const char *x = a->name + START_DIGITS, *y = b->name + START_DIGITS;
     size_t xs = (size_t)(strrchr(a->name, '-') - x), ys = (size_t)(strrchr(b->name, '-') - y);
     return xs == ys && memcmp(x, y, xs) == 0;
-}
-
-static bool has_ending(const char *name, const char *ending)
-{
-    size_t n = strlen(name), e = strlen(ending);
-    return n > e && strcmp(name + n - e, ending) == 0;
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
@@ -273,18 +301,16 @@ static void read_sent(struct clp_spool *s, struct clp_spool_entry *e)
 static int take_chunk(struct clp_spool *s, const char *file, bool *ret_known)
 {
     struct stat st;
-    size_t len = strlen(file) - strlen(CHUNK_ENDING);
     *ret_known = false;
     /* One that is larger than any chunk, maybe of nothing but holes, would crowd out all others. */
-    if (len >= CLP_SPOOL_NAME_BYTES || fstatat(s->dir_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode) || st.st_size > (off_t)CLP_CHUNK_MAX_BYTES)
+    if (fstatat(s->dir_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+        st.st_size > (off_t)CLP_CHUNK_MAX_BYTES)
         return 0;
     struct clp_spool_entry *e = new_entry(s);
     if (!e)
         return -ENOMEM;
-    memcpy(e->name, file, len);
     e->bytes = (uint64_t)st.st_size;
-    if (!parse_name(e)) {
+    if (!parse_file_name(e, file)) {
         free_entry(s, e);
         return 0;
     }

@@ -88,7 +88,10 @@ class Receiver:
 
 def preload(library, **more):
     """An environment with a library of tests/tools in front of the others."""
-    return environment(LD_PRELOAD=os.path.join(os.path.dirname(os.path.dirname(DELIVER)), "tools", library), **more)
+    path = os.path.join(os.path.dirname(os.path.dirname(DELIVER)), "tools", library)
+    if not os.path.exists(path):
+        raise RuntimeError(f"{path} is missing")  # the loader would go on without it
+    return environment(LD_PRELOAD=path, **more)
 
 
 class Case(unittest.TestCase):
@@ -142,6 +145,7 @@ class PlainIntake:
         self.echo = False  # answers with what it was asked
         self.large = []  # (kind, body) of those beyond 10,000 bytes
         self.attempts = []  # all requests, refused ones as well: the header X-Agent
+        self.windows = {}  # (start, length) in ns as the profile itself has them, by runtime and number
         self.silent, self.end = False, threading.Event()
         intake = self
 
@@ -158,7 +162,9 @@ class PlainIntake:
                     return
                 if status == 200:
                     try:
-                        pprof.Profile(body)
+                        profile = pprof.Profile(body)
+                        key = (self.headers["Clrpulse-Runtime-Id"], int(self.headers["Clrpulse-Seq"]))
+                        intake.windows.setdefault(key, set()).add((profile.time_ns, profile.duration_ns))
                     except Exception:
                         intake.broken += 1
                     if len(body) > 10000:

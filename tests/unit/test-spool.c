@@ -132,6 +132,38 @@ static void contents_come_back(void **state)
     clp_spool_close(s);
 }
 
+struct numbers {
+    unsigned count, sum;
+};
+
+static void add_number(void *context, const char *runtime, uint64_t seq)
+{
+    struct numbers *n = context;
+    assert_string_equal(runtime, "19b194ab_f46d");
+    n->count++;
+    n->sum += (unsigned)seq;
+}
+
+/* While another one has the spool as well; what is no chunk of ours is passed over. */
+static void numbers_are_told_by_names(void **state)
+{
+    (void)state;
+    struct numbers n = {0, 0};
+    char path[128];
+    assert_int_equal(clp_spool_numbers("/nowhere", add_number, &n), -ENOENT);
+    struct clp_spool *s = open_root();
+    assert_int_equal(put(s, "19b194ab-f46d", 3, NULL), 0);
+    assert_int_equal(put(s, "19b194ab-f46d", 4, NULL), 0);
+    (void)snprintf(path, sizeof(path), "%s/1-2-3.chunk", root);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fclose(f);
+    assert_int_equal(clp_spool_numbers(root, add_number, &n), 0);
+    assert_int_equal(n.count, 2);
+    assert_int_equal(n.sum, 7);
+    clp_spool_close(s);
+}
+
 static void targets_are_told_apart(void **state)
 {
     (void)state;
@@ -408,6 +440,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(survives_and_keeps_order_and_progress),
         IN_DIR(contents_come_back),
+        IN_DIR(numbers_are_told_by_names),
         IN_DIR(targets_are_told_apart),
         IN_DIR(bounds_drop_the_oldest_and_count),
         IN_DIR(one_larger_than_the_spool_drops_no_others),

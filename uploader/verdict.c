@@ -94,6 +94,7 @@ static const char *advice_for(int code, const char *error)
         {CURLE_SSL_CERTPROBLEM, "", "check cert_file and key_file"},
         {CURLE_SSL_CACERT_BADFILE, "", "check ca_file"},
         {CURLE_SSL_CONNECT_ERROR, "", "check that the url's scheme and port are right"},
+        {CURLE_WRITE_ERROR, "header", "its answer's head has no end: check that the url is right"},
         {CURLE_COULDNT_CONNECT, "",
          "check that it runs, and that the url, and proxy if one is set, are right"},
         {CURLE_COULDNT_RESOLVE_HOST, "", "check the host in the url"},

@@ -38,7 +38,7 @@ enum clp_delivery_drop {
     CLP_DROP_REFUSED,   /* by the intake's status */
     CLP_DROP_POISON,    /* answered with 5xx while others were taken */
     CLP_DROP_TOO_LARGE, /* even when folded */
-    CLP_DROP_STALE,     /* older than the intake takes */
+    CLP_DROP_STALE,     /* of a time that the intake does not take */
     CLP_DROP_DAMAGED,   /* the profile could not be read */
     CLP_DROPS
 };

@@ -341,7 +341,7 @@ static const char *build_failed(int r)
     case -ENODATA:
         return "nothing in it is for this intake";
     case -ESTALE:
-        return "it is older than the intake takes";
+        return "its time is not within the hour before now that the intake takes";
     case -EFBIG:
         return "it is too large even when folded";
     case -ENOMEM:

@@ -25,6 +25,7 @@
 
 struct clp_spool {
     struct clp_spool_config config;
+    char *dir; /* its own copy: a directory that was removed is made again at any time */
     uint64_t intakes[CLP_SPOOL_INTAKES_MAX];
     uint32_t all; /* the mask of all intakes */
     int dir_fd, lock_fd;
@@ -383,20 +384,30 @@ static int each_file(struct clp_spool *s, int (*take)(struct clp_spool *s, const
     return r;
 }
 
+static int lock_directory(int dir_fd, int *ret)
+{
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd =
+        openat(dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, FILE_MODE);
+    if (fd < 0)
+        return -errno;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    *ret = CLP_TAKE_FD(fd);
+    return 0;
+}
+
 static int open_directory(struct clp_spool *s)
 {
-    int r = clp_file_mkdir_p(s->config.dir, DIRECTORY_MODE);
+    int r = clp_file_mkdir_p(s->dir, DIRECTORY_MODE);
     if (r < 0)
         return r;
-    s->dir_fd = open(s->config.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->dir_fd < 0)
         return -errno;
-    s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-                        FILE_MODE);
-    if (s->lock_fd < 0)
-        return -errno;
-    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    r = lock_directory(s->dir_fd, &s->lock_fd);
+    if (r < 0)
+        return r;
     r = each_file(s, count_bad);
     return r < 0 ? r : each_file(s, take_file);
 }
@@ -416,6 +427,7 @@ static void free_spool(struct clp_spool *s)
         free_entry(s, e);
     }
     close_directory(s);
+    free(s->dir);
     free(s);
 }
 
@@ -430,7 +442,8 @@ int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret)
         s->intakes[i] = c->intakes[i];
     s->all = (1u << s->config.intake_count) - 1;
     s->dir_fd = s->lock_fd = -1;
-    int r = c->dir ? open_directory(s) : 0;
+    s->dir = c->dir ? strdup(c->dir) : NULL;
+    int r = c->dir && !s->dir ? -ENOMEM : c->dir ? open_directory(s) : 0;
     if (r < 0) {
         free_spool(s);
         return r;
@@ -443,6 +456,23 @@ int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret)
 
 /* ---- storing --------------------------------------------------------------------------------- */
 
+/* Somebody has removed the directory: a new one takes its place, and what was in the old one is
+ * found missing when its turn comes. The descriptors keep their numbers, since chunks are read
+ * without the owner's lock. */
+static int replace_directory(const struct clp_spool *s)
+{
+    int r = clp_file_mkdir_p(s->dir, DIRECTORY_MODE);
+    if (r < 0)
+        return r;
+    CLP_CLEANUP(clp_cleanup_fd) int lock = -1;
+    CLP_CLEANUP(clp_cleanup_fd) int dir = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    r = dir < 0 ? -errno : lock_directory(dir, &lock);
+    if (r < 0)
+        return r;
+    bool replaced = dup3(dir, s->dir_fd, O_CLOEXEC) >= 0 && dup3(lock, s->lock_fd, O_CLOEXEC) >= 0;
+    return replaced ? 0 : -errno;
+}
+
 static int write_chunk(const struct clp_spool *s, const struct clp_spool_entry *e,
                        const uint8_t *data, size_t len)
 {
@@ -450,7 +480,10 @@ static int write_chunk(const struct clp_spool *s, const struct clp_spool_entry *
     if (s->dir_fd < 0)
         return -ENODEV;
     file_name(e, CHUNK_ENDING, name);
-    return clp_file_write_at(s->dir_fd, name, data, len, FILE_MODE);
+    int r = clp_file_write_at(s->dir_fd, name, data, len, FILE_MODE);
+    if (r == -ENOENT && replace_directory(s) == 0)
+        r = clp_file_write_at(s->dir_fd, name, data, len, FILE_MODE);
+    return r;
 }
 
 /* On a full disk the oldest make room, a few at a time. */

@@ -6,6 +6,7 @@ import collections
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -304,18 +305,26 @@ class TestClients(Case):
 class Agent:
     """A real agent without targets, which takes up what is in the spool."""
 
-    def __init__(self, test, uploads, env=None, **settings):
+    def __init__(self, test, uploads, env=None):
         self.test, self.directory = test, test.directory
         self.config = f"{test.directory}/clrpulse.yaml"
         self.env = environment(**(env or {}))
         with open(self.config, "w") as file:
             file.write("targets: { include: ['*no such process*'] }\nupload:\n")
             file.writelines(f"  - {upload}\n" for upload in uploads)
-            file.write(f"state: {{ dir: {test.directory}/state }}\nspool: {{ dir: {test.spool} }}\n")
+            file.write(f"state: {{ dir: {test.directory}/state }}\nspool: {{ dir: {test.spool} }}\n"
+                       "health: { listen: '127.0.0.1:0' }\n")
         self.log = open(f"{test.directory}/log", "wb")
         self.process = subprocess.Popen([CLRPULSE, "agent", "-c", self.config], stdin=subprocess.DEVNULL,
                                         stdout=self.log, stderr=self.log, env=self.env)
         test.addCleanup(self.close)
+
+    def metrics(self):
+        with open(f"{self.directory}/log") as log:
+            port = re.search(r"/metrics answer on .* \(port (\d+)\)", log.read())[1]
+        done = subprocess.run(["curl", "-sSf", "--noproxy", "*", f"http://127.0.0.1:{port}/metrics"], check=True,
+                              capture_output=True, text=True)
+        return done.stdout
 
     def close(self):
         self.process.terminate()
@@ -521,7 +530,9 @@ class TestSecrets(Case):
         agent.wait_for(lambda u: all(u[i]["refused"] == 3 for i in (0, 2, 6)) and
                        all(u[i]["retries"] for i in (1, 3, 4, 5, 7)))
         seen = {"status": agent.run("status").stdout, "status --json": agent.run("status", "--json").stdout}
-        for words in (["check"], ["spool", "ls"]):
+        seen["/metrics"] = agent.metrics()
+        self.assertIn("# TYPE clrpulse_", seen["/metrics"])
+        for words in (["check"], ["spool", "ls"], ["spool", "flush"]):
             done = agent.run(*words)
             seen[" ".join(words)] = done.stdout + done.stderr
         name = seen["spool ls"].splitlines()[1].split()[4]
@@ -530,8 +541,12 @@ class TestSecrets(Case):
         self.assertIn("you sent POST /x?k=***", seen["check"])
         self.assertEqual(seen["status"].count("http://user:password@host:port"), 3, seen["status"])
         basics = [base64.b64encode(pair).decode() for pair in (b"u:plantedENV", b"plantedUSER:plantedPASS")]
-        seen["argv"] = self.argv_of(agent.process.pid)
+        seen["argv"], variables = self.beginning_of(agent.process.pid)
         self.assertIn("clrpulse.yaml", seen["argv"])
+        # Who starts the agent with a secret in a variable has it there; what is in files stays out.
+        self.assertIn("SOME_KEY=plantedENV", variables)
+        for word in ("plantedFILE", "plantedLITERAL", "plantedQUERY"):
+            self.assertNotIn(word, variables)
         for path in (glob.glob(f"{self.spool}/*") + glob.glob(f"{self.directory}/state/**", recursive=True) +
                      [f"{self.directory}/log"]):
             if os.path.isfile(path):
@@ -546,14 +561,18 @@ class TestSecrets(Case):
         self.assertEqual(heads, [], "nothing was taken here")
 
     @staticmethod
-    def argv_of(pid):
-        """What a core file would have of the arguments: the memory from arg_start to arg_end."""
+    def beginning_of(pid):
+        """What a core file has of the arguments and of the environment: the memory from arg_start to arg_end, and
+        from env_start to env_end."""
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
-        start, end = int(fields[45]), int(fields[46])  # fields 48 and 49
+        bounds = [int(field) for field in fields[45:49]]  # fields 48 to 51
         with open(f"/proc/{pid}/mem", "rb") as memory:
-            memory.seek(start)
-            return memory.read(end - start).decode(errors="replace")
+            texts = []
+            for start, end in (bounds[:2], bounds[2:]):
+                memory.seek(start)
+                texts.append(memory.read(end - start).decode(errors="replace"))
+        return texts
 
     def test_they_reach_the_intake(self):
         intake, url, path = self.plant()

@@ -386,6 +386,11 @@ static void open_journal(struct clp_daemon *d)
         clp_log_debug("open EventPipe sessions cannot be noted in state.dir: %s", strerror(-r));
 }
 
+static void note_found(void *context, const char *runtime, uint64_t seq)
+{
+    clp_seq_found(context, runtime, seq);
+}
+
 /* Without a state directory the agent works, but only that long. */
 static int open_state(struct clp_daemon *d, struct clp_fault *fault)
 {
@@ -407,6 +412,8 @@ static int open_state(struct clp_daemon *d, struct clp_fault *fault)
             return clp_fault_set(fault, -ENOMEM, "out of memory");
         clp_log_warning("%s", why.text);
     }
+    /* There may be no spool yet. */
+    (void)!clp_spool_numbers(d->options.config->spool_dir, note_found, d->seq);
     open_journal(d);
     return 0;
 }

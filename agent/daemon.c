@@ -174,14 +174,6 @@ static void hand_on_destinations(struct clp_config *old, struct clp_config *fres
     fresh->spool_dir = dir;
 }
 
-static void replace_outbox(struct clp_daemon *d, struct clp_outbox *fresh)
-{
-    (void)clp_outbox_drain(d->outbox, clp_clock_monotonic_ns() + OLD_UPLOADS_NS);
-    clp_outbox_free(d->outbox);
-    d->outbox = fresh;
-    clp_outbox_wake(fresh);
-}
-
 static void tell_what_waits(const struct clp_config *old, const struct clp_config *fresh)
 {
     if (!same_text(old->state_dir, fresh->state_dir))
@@ -203,7 +195,8 @@ static void reload(struct clp_daemon *d)
         clp_log_error("the settings stay as they were: %s", error.text);
         return;
     }
-    if (!same_destinations(&old, &fresh) && clp_outbox_new(&fresh, &outbox, &fault) < 0) {
+    if (!same_destinations(&old, &fresh) &&
+        clp_outbox_new(&fresh, d->outbox, &outbox, &fault) < 0) {
         clp_log_error("the settings stay as they were: %s", fault.text);
         clp_config_done(&fresh);
         return;
@@ -213,8 +206,10 @@ static void reload(struct clp_daemon *d)
         hand_on_destinations(&old, &fresh);
     *d->options.config = fresh;
     clp_log_setup(fresh.log_level, fresh.log_format == CLP_CONFIG_LOG_JSON, STDERR_FILENO);
-    if (outbox)
-        replace_outbox(d, outbox);
+    if (outbox) {
+        clp_outbox_replace(d->outbox, outbox, clp_clock_monotonic_ns() + OLD_UPLOADS_NS);
+        d->outbox = outbox;
+    }
     clp_config_done(&old);
     clp_daemon_resettle(d);
     clp_log_info("the settings were read anew");
@@ -453,7 +448,7 @@ static int set_up(struct clp_daemon *d, struct clp_fault *fault)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
     r = open_state(d, fault);
     if (r == 0)
-        r = clp_outbox_new(c, &d->outbox, fault);
+        r = clp_outbox_new(c, NULL, &d->outbox, fault);
     if (r == 0 && *c->targets_diagnostic_port)
         r = clp_port_start(c->targets_diagnostic_port, &d->port, fault);
     if (r == 0 && *c->health_listen)

@@ -17,7 +17,7 @@
 
 struct clp_daemon {
     struct clp_daemon_options options;
-    uint64_t started_ns, trimmed_ns;
+    uint64_t started_ns, trimmed_ns, tidied_ns;
     char *library;
     struct clp_symbols *symbols;
     struct clp_outbox *outbox;

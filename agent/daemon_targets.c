@@ -12,14 +12,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* A runtime answers before it knows its own command line and entry assembly. */
-#define YOUNG_SECONDS 5
+#define YOUNG_NS (5 * CLP_NSEC_PER_SEC)
 #define YOUNG_PAUSE_NS (200 * CLP_NSEC_PER_MSEC)
 
 #define UNWANTED_NS (600 * CLP_NSEC_PER_SEC) /* its name may change, seldom */
+#define TIDY_EVERY_NS CLP_NSEC_PER_SEC
 #define RESUME_NS (100 * CLP_NSEC_PER_MSEC)
 
 /* ---- which --------------------------------------------------------------------------------- */
@@ -174,14 +173,12 @@ static void note_closed(struct clp_member *m, const struct clp_dotnet *p, uint64
     clp_member_set(m, CLP_MEMBER_REFUSED, now_ns, why);
 }
 
-/* What it says of itself now may not be the last word. */
-static bool is_young(const struct clp_dotnet *p)
+/* What it says of itself in its first moments may not be its last word. When to ask again: at twice
+ * its age; 0: it is old enough. */
+static uint64_t young_pause_ns(const struct clp_dotnet *p)
 {
-    struct timespec now;
-    long ticks = sysconf(_SC_CLK_TCK);
-    uint64_t started = p->start_ticks / (uint64_t)(ticks > 0 ? ticks : 100);
-    return clock_gettime(CLOCK_BOOTTIME, &now) == 0 &&
-           (uint64_t)now.tv_sec < started + YOUNG_SECONDS;
+    uint64_t age_ns = clp_dotnet_age_ns(p->start_ticks);
+    return age_ns >= YOUNG_NS ? 0 : CLP_MAX(age_ns, YOUNG_PAUSE_NS);
 }
 
 static void take_process(void *context, struct clp_dotnet *p)
@@ -197,14 +194,15 @@ static void take_process(void *context, struct clp_dotnet *p)
         return;
     }
     let_go(p);
-    if (is_young(p) && !*p->info.entry_assembly) {
+    uint64_t young_ns = young_pause_ns(p);
+    if (young_ns && !*p->info.entry_assembly) {
         clp_scan_hold(d->scan, p->pid, now_ns + YOUNG_PAUSE_NS);
         return;
     }
     clp_identity_service(p, d->options.config->service_name, m->service);
     if (!is_wanted(d, p, m->service, why, sizeof(why))) {
         clp_member_set(m, CLP_MEMBER_SEEN, now_ns, why);
-        clp_scan_hold(d->scan, p->pid, now_ns + (is_young(p) ? YOUNG_PAUSE_NS : UNWANTED_NS));
+        clp_scan_hold(d->scan, p->pid, now_ns + (young_ns ? young_ns : UNWANTED_NS));
         return;
     }
     if (d->targets < CLP_DAEMON_TARGETS_MAX) {
@@ -224,6 +222,9 @@ void clp_daemon_scan(struct clp_daemon *d)
     d->scan_error = r;
     if (r < 0)
         clp_log_error("cannot read /proc: %s", strerror(-r));
+    if (now_ns - d->tidied_ns < TIDY_EVERY_NS)
+        return;
+    d->tidied_ns = now_ns;
     clp_roster_tidy(&d->roster, &clp_discover_system, now_ns);
 }
 

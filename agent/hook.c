@@ -293,12 +293,15 @@ static void step_call(struct clp_hook *h, uint64_t now_ns)
         take_answer(h, r, &reply, now_ns);
 }
 
-void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs)
+void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs, bool started)
 {
     if (h->state == CLP_HOOK_ASKED)
         step_call(h, now_ns);
     if (h->state != CLP_HOOK_ANSWERED)
         return;
+    h->kept = !started;
+    if (h->kept)
+        h->confirm_until_ns = now_ns + CLP_HOOK_CONFIRM_NS;
     if (runs) {
         h->state = CLP_HOOK_RUNS;
         remove_copy(h); /* loaded: the runtime keeps it mapped */
@@ -310,12 +313,12 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs)
     }
 }
 
-void clp_hook_done(struct clp_hook *h)
+void clp_hook_done(struct clp_hook *h, bool exited)
 {
     struct clp_ipc_reply reply;
     if (h->state == CLP_HOOK_ASKED)
         take_answer(h, clp_ipc_call_run(&h->call, &reply), &reply, clp_clock_monotonic_ns());
-    if (h->state == CLP_HOOK_ANSWERED || h->unconfirmed)
+    if (exited || h->unconfirmed || (h->state == CLP_HOOK_ANSWERED && !h->kept))
         remove_copy(h);
     clp_cleanup_fd(&h->dir_fd);
     clp_cleanup_fd(&h->parent_fd);

@@ -37,6 +37,7 @@ struct clp_hook {
     char dir_name[80];
     uint32_t uid, gid;
     uint64_t confirm_until_ns;
+    bool kept;        /* by a runtime that had not started when it answered, for later */
     bool unconfirmed; /* the confirmation did not come in time */
     struct clp_ipc_request request;
     struct clp_ipc_call call;
@@ -45,8 +46,8 @@ struct clp_hook {
 /* `reason` NULL: on. Else off from the beginning, for that reason. */
 void clp_hook_init(struct clp_hook *h, const char *reason);
 /* Waits for an answer that is still due (CLP_HOOK_ANSWER_NS at most), then takes a copy away. The
- * copy stays where a process may still come to read it. */
-void clp_hook_done(struct clp_hook *h);
+ * copy stays where a process may still come to read it; `exited`: it will not. */
+void clp_hook_done(struct clp_hook *h, bool exited);
 
 /* Checks everything and sends the command. `library` is our libclrpulse.so: the hook lies beside
  * it. */
@@ -55,8 +56,9 @@ void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *target, const ch
  * `before_s` (wall time of our own connection): its port is served in the order of connections, so
  * once the process has answered us it reads none of that any more. */
 void clp_hook_sweep(const struct clp_dotnet *target, int64_t before_s);
-/* Goes on; `runs`: the library says that the hook runs. */
-void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs);
+/* Goes on; `runs`: the library says that the hook runs. `started`: managed code runs there. A
+ * runtime that is told of a hook before keeps it until then, however long it takes to start. */
+void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs, bool started);
 
 /* Whether `file` is the hook that was built with this program: 0, or -errno with a sentence. The
  * open file in *ret_fd. */

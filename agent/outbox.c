@@ -7,21 +7,19 @@
 #include "pprof/encode.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct clp_outbox {
     struct clp_delivery *delivery; /* NULL: another outbox still has the spool, or it is drained */
+    struct clp_spool *left;        /* by another outbox, until ours has begun; or NULL */
     struct clp_delivery_config config;
     struct clp_upload uploads[CLP_CONFIG_UPLOADS_MAX];
     char path[4200];
     bool drained;
 };
-
-/* Of this process that have a spool open: a reload makes the new outbox before the old one goes. */
-static _Atomic uint32_t live_spools;
 
 static void say(void *context, enum clp_log_level level, const char *text)
 {
@@ -115,9 +113,18 @@ struct clp_delivery_config clp_outbox_delivery_config(const struct clp_config *c
 static int start(struct clp_outbox *o, char *why, size_t cap)
 {
     int r = clp_delivery_start(&o->config, &o->delivery, why, cap);
-    if (r == 0)
-        live_spools++;
+    if (r == 0 && o->left)
+        clp_delivery_adopt(o->delivery, CLP_TAKE(o->left));
     return r;
+}
+
+/* Whether both keep profiles in one directory, however it is written. */
+static bool shares_spool(const struct clp_outbox *o, const struct clp_outbox *other)
+{
+    struct stat a, b;
+    const char *ours = o->config.spool_dir, *theirs = other ? other->config.spool_dir : NULL;
+    return ours && theirs && stat(ours, &a) == 0 && stat(theirs, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 /* What would keep it from starting later is told now. */
@@ -134,8 +141,8 @@ static int check_uploads(const struct clp_outbox *o, struct clp_fault *fault)
     return 0;
 }
 
-int clp_outbox_new(const struct clp_config *config, struct clp_outbox **ret,
-                   struct clp_fault *fault)
+int clp_outbox_new(const struct clp_config *config, const struct clp_outbox *before,
+                   struct clp_outbox **ret, struct clp_fault *fault)
 {
     char why[512];
     struct clp_outbox *o = calloc(1, sizeof(*o));
@@ -148,7 +155,7 @@ int clp_outbox_new(const struct clp_config *config, struct clp_outbox **ret,
         r = check_uploads(o, fault);
     if (r == 0) {
         r = start(o, why, sizeof(why));
-        if (r == -EBUSY && live_spools > 0)
+        if (r == -EBUSY && shares_spool(o, before))
             r = 0; /* ours: it goes soon */
         else if (r < 0)
             r = clp_fault_set(fault, r, "%s", why);
@@ -172,9 +179,17 @@ static bool is_started(struct clp_outbox *o)
     return true;
 }
 
-void clp_outbox_wake(struct clp_outbox *o)
+struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outbox *o,
+                                      uint64_t deadline_ns)
 {
+    if (before->delivery)
+        before->delivery = clp_delivery_retire(before->delivery, deadline_ns, &o->left);
+    if (o->left && !o->delivery)
+        clp_spool_leave_directory(o->left); /* it is ours as well: we find all of it there */
+    if (o->left && o->delivery)
+        clp_delivery_adopt(o->delivery, CLP_TAKE(o->left));
     (void)is_started(o);
+    return clp_outbox_free(before);
 }
 
 /* Tags as the spool keeps them: "key:value". What does not fit is left out. */
@@ -235,7 +250,14 @@ uint64_t clp_outbox_drain(struct clp_outbox *o, uint64_t deadline_ns)
     uint64_t lost = 0;
     if (o->delivery) {
         o->delivery = clp_delivery_stop(o->delivery, deadline_ns, &lost);
-        live_spools--;
+    }
+    if (o->left) {
+        uint64_t gone = clp_spool_close(CLP_TAKE(o->left));
+        if (gone)
+            clp_log_error("%llu profiles are lost: the settings that were read anew could not be "
+                          "used",
+                          (unsigned long long)gone);
+        lost += gone;
     }
     o->drained = true;
     return lost;

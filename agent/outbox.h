@@ -46,13 +46,15 @@ struct clp_profile_header {
     bool marked;    /* accounted for up to its end by the library */
 };
 
-/* The destinations of a configuration, which must outlive the outbox. While another outbox of this
- * process has the same spool, this one begins to work when that one is freed. 0, or a fault. */
-int clp_outbox_new(const struct clp_config *config, struct clp_outbox **ret,
-                   struct clp_fault *fault) CLP_MUST_USE;
-/* Begins at once where it had to wait for another outbox that is gone now; otherwise the next call
- * of the others does. */
-void clp_outbox_wake(struct clp_outbox *o);
+/* The destinations of a configuration, which must outlive the outbox. `before`: the one whose place
+ * it will take (clp_outbox_replace), or NULL; where both have the same spool it begins to work only
+ * then. 0, or a fault. */
+int clp_outbox_new(const struct clp_config *config, const struct clp_outbox *before,
+                   struct clp_outbox **ret, struct clp_fault *fault) CLP_MUST_USE;
+/* Ends `before`, which has until the deadline for what is under way; all that it has left, in files
+ * and in memory, is delivered by `o`. Returns NULL. */
+struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outbox *o,
+                                      uint64_t deadline_ns);
 /* Stores a profile of all its kinds (gzipped pprof) before anything is sent; waits for the disk. 0,
  * or why it is lost, which is in the log and counted. */
 int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *header,

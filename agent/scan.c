@@ -14,13 +14,16 @@
 #define PIDS_MAX (1u << 20)
 #define FIRST_PAUSE_NS CLP_SCAN_EVERY_NS
 #define LONGEST_PAUSE_NS (30 * CLP_NSEC_PER_SEC)
-/* A process may become a .NET one by exec, which its start time does not show but its name does. */
+#define LIST_EVERY_NS (10 * CLP_NSEC_PER_SEC)
 #define NAMES_EVERY_NS CLP_NSEC_PER_SEC
+#define NUDGE_EVERY_NS CLP_NSEC_PER_SEC
+#define NEW_AT_ONCE 64u /* numbers that are tried one by one; of more a listing tells cheaper */
 #define COST_SHARE 200u /* of the time that passes, one part for rounds */
 
 /* What is known of a pid. */
 struct known {
     uint64_t look_at_ns; /* not before */
+    uint64_t looked_ns;  /* the last time */
     uint64_t pause_ns;   /* the last one */
     uint64_t seen_round;
     uint64_t name; /* of the program, hashed; 0: not looked at */
@@ -30,15 +33,25 @@ struct known {
 struct clp_scan {
     const struct clp_discover_roots *roots;
     struct clp_map pids; /* pid -> struct known */
-    uint64_t round;
-    uint64_t now_ns;
-    uint64_t names_at_ns; /* not before */
-    uint64_t look_at_ns;  /* of all that are known, the earliest */
-    int64_t last_pid;     /* that the kernel had given out at the last round; -1: not known */
-    bool look_at_names, hurry;
+    uint64_t round;      /* the number of listings */
+    uint64_t now_ns, listed_ns, names_ns;
+    uint64_t look_at_ns; /* of all that are known, the earliest or before that */
+    int64_t last_pid;    /* that the kernel had given out at the last round; -1: not known */
+    bool foreign;        /* /proc counts otherwise than we: last_pid is never known */
+    bool names, hurry;   /* this listing reads names; the next round is one */
     struct clp_dotnet candidates[CLP_SCAN_AT_ONCE];
     size_t count;
 };
+
+/* The mount may be of a namespace around ours; loadavg always speaks of our own. */
+static bool is_foreign(const struct clp_discover_roots *roots)
+{
+    char path[512], self[32];
+    snprintf(path, sizeof(path), "%s/self", roots->proc);
+    ssize_t n = readlink(path, self, sizeof(self) - 1);
+    self[CLP_MAX(n, 0)] = '\0';
+    return n > 0 && strtol(self, NULL, 10) != (long)getpid();
+}
 
 int clp_scan_new(const struct clp_discover_roots *roots, struct clp_scan **ret)
 {
@@ -47,6 +60,7 @@ int clp_scan_new(const struct clp_discover_roots *roots, struct clp_scan **ret)
         return -ENOMEM;
     s->roots = roots;
     s->last_pid = -1;
+    s->foreign = is_foreign(roots);
     clp_map_init(&s->pids, PIDS_MAX);
     *ret = s;
     return 0;
@@ -83,7 +97,7 @@ static void pause_longer(struct known *k, uint64_t now_ns)
     k->look_at_ns = now_ns + k->pause_ns;
 }
 
-/* Of every process once a second: three system calls and no memory. */
+/* Three system calls and no memory. */
 static uint64_t name_of(const struct clp_scan *s, int32_t pid)
 {
     char path[512], comm[64];
@@ -98,6 +112,8 @@ static uint64_t name_of(const struct clp_scan *s, int32_t pid)
 static int64_t last_pid(const struct clp_scan *s)
 {
     char path[512], text[128];
+    if (s->foreign)
+        return -1;
     snprintf(path, sizeof(path), "%s/loadavg", s->roots->proc);
     CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
@@ -106,10 +122,12 @@ static int64_t last_pid(const struct clp_scan *s)
     return space ? strtoll(space, NULL, 10) : -1;
 }
 
-/* Whether it is another program than when it was looked at before. */
+/* Whether it is another program than when it was looked at before: a process may become a .NET one
+ * by exec, which its start time does not show but its name does. Its threads' numbers show it as
+ * well, so names are for when there were too many of those. */
 static bool has_changed(const struct clp_scan *s, int32_t pid, struct known *k)
 {
-    if (!s->look_at_names)
+    if (!s->names)
         return false;
     uint64_t name = name_of(s, pid);
     bool changed = k->name && name && name != k->name;
@@ -126,6 +144,45 @@ static bool is_due(const struct clp_scan *s, int32_t pid, struct known *k)
     return !k->held && has_changed(s, pid, k);
 }
 
+static void note_due(struct clp_scan *s, const struct known *k)
+{
+    s->look_at_ns = CLP_MIN(s->look_at_ns, k->look_at_ns);
+}
+
+/* Somebody who has begun to start threads may have become a .NET program. */
+static void nudge(struct clp_scan *s, int32_t pid)
+{
+    struct known *k = clp_map_get_ptr_u64(&s->pids, (uint64_t)pid);
+    if (!k || k->held)
+        return;
+    k->pause_ns = 0;
+    k->look_at_ns = CLP_MIN(k->look_at_ns, k->looked_ns + NUDGE_EVERY_NS);
+    note_due(s, k);
+}
+
+static void look_at(struct clp_scan *s, int32_t pid, struct known *k)
+{
+    int32_t owner = 0;
+    struct clp_dotnet *d = &s->candidates[s->count];
+    k->held = false;
+    k->looked_ns = s->now_ns;
+    pause_longer(k, s->now_ns);
+    int r = clp_dotnet_open_threaded(s->roots, pid, d, &owner);
+    if (owner)
+        nudge(s, owner);
+    if (r < 0)
+        return;
+    if (d->state == CLP_DOTNET_PORT) {
+        s->count++;
+        return;
+    }
+    if (d->kernel_thread) { /* takes a new name with each piece of work */
+        k->look_at_ns = UINT64_MAX;
+        k->held = true;
+    }
+    clp_dotnet_done(d);
+}
+
 static int look(void *context, int32_t pid)
 {
     struct clp_scan *s = context;
@@ -133,27 +190,9 @@ static int look(void *context, int32_t pid)
     if (!k)
         return 0;
     k->seen_round = s->round;
-    if (s->count == CLP_SCAN_AT_ONCE || !is_due(s, pid, k)) {
-        s->look_at_ns = CLP_MIN(s->look_at_ns, k->look_at_ns);
-        return 0;
-    }
-    s->look_at_ns = 0; /* what comes of it is not known here */
-    struct clp_dotnet *d = &s->candidates[s->count];
-    k->held = false;
-    if (clp_dotnet_open(s->roots, pid, d) < 0) {
-        pause_longer(k, s->now_ns);
-        return 0;
-    }
-    if (d->state == CLP_DOTNET_PORT) {
-        s->count++;
-        return 0;
-    }
-    pause_longer(k, s->now_ns);
-    if (d->kernel_thread) { /* takes a new name with each piece of work */
-        k->look_at_ns = UINT64_MAX;
-        k->held = true;
-    }
-    clp_dotnet_done(d);
+    if (s->count < CLP_SCAN_AT_ONCE && is_due(s, pid, k))
+        look_at(s, pid, k);
+    note_due(s, k);
     return 0;
 }
 
@@ -190,40 +229,66 @@ static size_t part(struct clp_scan *s)
     return n;
 }
 
-/* Whether a round would find nothing. */
-static bool is_idle(struct clp_scan *s)
+/* Numbers are given out in a circle: a smaller one than before has gone past its beginning. */
+static bool has_missed_some(const struct clp_scan *s, int64_t before)
 {
-    int64_t before = s->last_pid;
-    s->last_pid = last_pid(s);
-    return before >= 0 && s->last_pid == before && s->now_ns < s->look_at_ns && !s->look_at_names &&
-           !s->hurry;
+    return s->last_pid < 0 || s->last_pid < before ||
+           (before >= 0 && s->last_pid - before > (int64_t)NEW_AT_ONCE);
+}
+
+static int list(struct clp_scan *s, bool missed)
+{
+    s->round++;
+    s->listed_ns = s->now_ns;
+    s->look_at_ns = UINT64_MAX;
+    s->names = missed && s->now_ns - s->names_ns >= NAMES_EVERY_NS;
+    if (s->names)
+        s->names_ns = s->now_ns;
+    int r = clp_discover_pids(s->roots, look, s);
+    s->hurry = s->names = false;
+    if (r == 0)
+        forget_gone(s);
+    return r;
+}
+
+static void look_at_due(struct clp_scan *s)
+{
+    struct clp_map_item i;
+    if (s->now_ns < s->look_at_ns)
+        return;
+    s->look_at_ns = UINT64_MAX;
+    for (uint32_t at = clp_map_begin(&s->pids); clp_map_next(&s->pids, &at, &i);)
+        (void)look(s, (int32_t)i.key_u64);
+}
+
+/* The candidates' own words. */
+static void ask(struct clp_scan *s, void (*found)(void *context, struct clp_dotnet *d),
+                void *context)
+{
+    clp_dotnet_ask(s->candidates, part(s), CLP_DISCOVER_ASK_NS);
+    for (size_t i = 0; i < s->count; i++) {
+        found(context, &s->candidates[i]);
+        clp_dotnet_done(&s->candidates[i]);
+    }
 }
 
 int clp_scan_round(struct clp_scan *s, uint64_t now_ns,
                    void (*found)(void *context, struct clp_dotnet *d), void *context)
 {
+    int r = 0;
+    int64_t before = s->last_pid;
     s->now_ns = now_ns;
-    s->look_at_names = now_ns >= s->names_at_ns;
-    if (is_idle(s))
-        return 0;
-    s->round++;
+    s->last_pid = last_pid(s);
     s->count = 0;
-    s->look_at_ns = UINT64_MAX;
-    if (s->look_at_names)
-        s->names_at_ns = now_ns + NAMES_EVERY_NS;
-    int r = clp_discover_pids(s->roots, look, s);
-    s->hurry = false;
-    clp_dotnet_ask(s->candidates, part(s), CLP_DISCOVER_ASK_NS);
-    for (size_t i = 0; i < s->count; i++) {
-        struct clp_dotnet *d = &s->candidates[i];
-        struct known *k = know(s, d->pid);
-        if (k)
-            pause_longer(k, now_ns);
-        found(context, d);
-        clp_dotnet_done(d);
+    bool missed = has_missed_some(s, before);
+    if (missed || s->round == 0 || s->hurry || now_ns - s->listed_ns >= LIST_EVERY_NS) {
+        r = list(s, missed);
+    } else {
+        for (int64_t pid = before + 1; pid <= s->last_pid; pid++)
+            (void)look(s, (int32_t)pid);
+        look_at_due(s);
     }
-    if (r == 0)
-        forget_gone(s);
+    ask(s, found, context);
     return r;
 }
 

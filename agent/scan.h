@@ -1,10 +1,11 @@
 /* Looks for new targets again and again, at little cost: a process that is no target is looked at
  * more and more rarely, unless it runs another program now; one that the owner holds is left alone.
  *
- * A round costs a directory listing, two small files of each new process, and once a second one
- * small file of each known one; nothing of that while no process or thread has started, nobody is
- * due, and the second has not passed. clp_scan_pause_ns keeps it below half a hundredth of a core,
- * as long as one round a second is no more than that. One thread. */
+ * A round costs one small file of /proc (the number that the kernel gave out last), one or a few of
+ * each process whose number is new, and the same of those that are due. A new thread's number leads
+ * to its process: a program that becomes a .NET one by exec starts threads. Where too many numbers
+ * are new, and every ten seconds, /proc is listed. clp_scan_pause_ns keeps all that below half a
+ * hundredth of a core, as long as one round a second is no more than that. One thread. */
 #ifndef CLP_AGENT_SCAN_H
 #define CLP_AGENT_SCAN_H
 

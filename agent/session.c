@@ -23,9 +23,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define HELLO_NS (2 * CLP_NSEC_PER_SEC)    /* a visitor's time to introduce itself */
-#define RETRY_NS (100 * CLP_NSEC_PER_MSEC) /* when the runtime is not ready */
-#define EXIT_NS (500 * CLP_NSEC_PER_MSEC)  /* from a process's last socket to its last breath */
+#define HELLO_NS (2 * CLP_NSEC_PER_SEC)         /* a visitor's time to introduce itself */
+#define RETRY_NS (100 * CLP_NSEC_PER_MSEC)      /* when the runtime is not ready */
+#define EARLY_HOOK_NS (200 * CLP_NSEC_PER_MSEC) /* a program's start waits for its hook */
+#define EXIT_NS (500 * CLP_NSEC_PER_MSEC) /* from a process's last socket to its last breath */
 #define MESSAGE_MAX_BYTES 256
 
 struct clp_session {
@@ -49,6 +50,7 @@ struct clp_session {
 
     int peer_fd; /* the library, or a visitor that has not shown its nonce */
     uint64_t hello_until_ns;
+    bool greeted;           /* it is the library, and its WELCOME waits for the hook */
     uint64_t exit_until_ns; /* the socket has closed: does the process end as well? */
     char library_version[64];
     uint64_t refused_calls; /* enum of CLP_HELLO_NO_...; foreign */
@@ -304,7 +306,26 @@ static int adopt_peer(struct clp_session *s, const struct clp_msg_hello *hello)
     return 0;
 }
 
-static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
+/* A program that is started for us does not begin before its library is welcome
+ * (clp_loop_wait_for_readers): a hook that its runtime is told of until then runs before Main. */
+static void greet(struct clp_session *s, uint64_t now_ns)
+{
+    if (s->announced && s->hook.state == CLP_HOOK_NEW)
+        clp_hook_send(&s->hook, &s->target, s->config.library);
+    s->greeted = s->hook.state == CLP_HOOK_ASKED;
+    s->hello_until_ns = now_ns + EARLY_HOOK_NS;
+    if (!s->greeted)
+        welcome(s);
+}
+
+static void step_greeted(struct clp_session *s, uint64_t now_ns)
+{
+    clp_hook_step(&s->hook, now_ns, false, false);
+    if (s->hook.state != CLP_HOOK_ASKED || now_ns >= s->hello_until_ns)
+        welcome(s);
+}
+
+static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello, uint64_t now_ns)
 {
     int r = clp_msg_hello_check(hello, s->attach.library_nonce, s->library_version,
                                 sizeof(s->library_version));
@@ -319,7 +340,7 @@ static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello)
         send_away(s, "it has gone, or is a child of the command");
     else {
         s->refused_calls = hello->flags;
-        welcome(s);
+        greet(s, now_ns);
     }
 }
 
@@ -350,7 +371,7 @@ static void step_hello(struct clp_session *s, uint64_t now_ns)
     if (r == -EAGAIN && now_ns < s->hello_until_ns)
         return;
     if (r == CLP_MSG_HELLO)
-        take_hello(s, (const struct clp_msg_hello *)buf);
+        take_hello(s, (const struct clp_msg_hello *)buf, now_ns);
     else if (r == CLP_MSG_REFUSED)
         take_refusal(s, (const struct clp_msg_refused *)buf);
     else
@@ -374,7 +395,9 @@ static void step_attaching(struct clp_session *s, uint64_t now_ns)
         step_retry(s, now_ns);
     if (s->state == CLP_SESSION_ATTACHING && s->peer_fd < 0)
         step_accept(s, now_ns);
-    if (s->state == CLP_SESSION_ATTACHING && s->peer_fd >= 0)
+    if (s->state == CLP_SESSION_ATTACHING && s->greeted)
+        step_greeted(s, now_ns);
+    else if (s->state == CLP_SESSION_ATTACHING && s->peer_fd >= 0)
         step_hello(s, now_ns);
     if (s->state != CLP_SESSION_ATTACHING)
         return;
@@ -416,18 +439,20 @@ static void take_recount(struct clp_session *s, uint64_t now_ns)
 }
 
 /* When the library serves the ring: before, it could not be found by the hook, nor tell that
- * another session has brought it. */
+ * another session has brought it. (At a program's start the hook was sent before: it runs later
+ * than the library.) */
 static void step_hook(struct clp_session *s, uint64_t now_ns)
 {
     bool runs = clp_reader_counter(s->reader, CLP_CTR_SPAN_HOOK) != 0;
-    if (s->hook.state == CLP_HOOK_NEW && clp_reader_heartbeat_ns(s->reader) != 0) {
+    bool serves = clp_reader_heartbeat_ns(s->reader) != 0;
+    if (s->hook.state == CLP_HOOK_NEW && serves) {
         if (runs)
             s->hook.state = CLP_HOOK_RUNS;
         else
             clp_hook_send(&s->hook, &s->target, s->config.library);
     }
     bool was_off = s->hook.state == CLP_HOOK_OFF;
-    clp_hook_step(&s->hook, now_ns, runs);
+    clp_hook_step(&s->hook, now_ns, runs, serves);
     if (s->hook.state == CLP_HOOK_RUNS && s->sweep_before_s) {
         clp_hook_sweep(&s->target, s->sweep_before_s);
         s->sweep_before_s = 0;
@@ -672,7 +697,7 @@ struct clp_session *clp_session_free(struct clp_session *s)
     if (!s)
         return NULL;
     close_attach(s);
-    clp_hook_done(&s->hook);
+    clp_hook_done(&s->hook, has_exited(s));
     clp_cleanup_fd(&s->peer_fd);
     clp_cleanup_fd(&s->process_fd);
     clp_dotnet_done(&s->target);

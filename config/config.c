@@ -65,10 +65,13 @@ static CLP_PRINTF(2, 3) int refuse(struct clp_config_error *e, const char *fmt, 
 
 /* ---- one setter a kind --------------------------------------------------------------------- */
 
-static int set_text(char **to, const char *value, struct clp_config_error *e)
+#define TEXT_MAX_BYTES 4000u
+
+static int set_text(char **to, const struct clp_config_key *k, const char *value,
+                    struct clp_config_error *e)
 {
-    if (strlen(value) > 4000)
-        return refuse(e, "the text is too long");
+    if (strlen(value) > TEXT_MAX_BYTES)
+        return refuse(e, "%s.%s is longer than %u bytes", k->section, k->key, TEXT_MAX_BYTES);
     char *copy = strdup(value);
     if (!copy)
         return -ENOMEM;
@@ -122,10 +125,13 @@ static int set_size(uint64_t *to, const struct clp_config_key *k, const char *va
     return 0;
 }
 
-static int set_list(struct clp_list *to, const char *value)
+static int set_list(struct clp_list *to, const struct clp_config_key *k, const char *value,
+                    struct clp_config_error *e)
 {
     struct clp_list l = {0};
     int r = clp_list_add_split(&l, value);
+    if (r == -ENOSPC)
+        r = refuse(e, "%s.%s holds more than %u texts", k->section, k->key, CLP_LIST_MAX);
     if (r < 0) {
         clp_list_done(&l);
         return r;
@@ -135,10 +141,11 @@ static int set_list(struct clp_list *to, const char *value)
     return 0;
 }
 
-static int set_tags(struct clp_list *to, const char *value, struct clp_config_error *e)
+static int set_tags(struct clp_list *to, const struct clp_config_key *k, const char *value,
+                    struct clp_config_error *e)
 {
     struct clp_list l = {0};
-    int r = set_list(&l, value);
+    int r = set_list(&l, k, value, e);
     for (size_t i = 0; r == 0 && i < l.count; i++) {
         const char *colon = strchr(l.items[i], ':');
         if (!colon || colon == l.items[i])
@@ -228,7 +235,7 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
     void *to = (char *)c + k->offset;
     switch (k->kind) {
     case CLP_CONFIG_TEXT:
-        return set_text(to, value, e);
+        return set_text(to, k, value, e);
     case CLP_CONFIG_DURATION:
         return set_duration(to, k, value, e);
     case CLP_CONFIG_PERCENT:
@@ -236,9 +243,9 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
     case CLP_CONFIG_SIZE:
         return set_size(to, k, value, e);
     case CLP_CONFIG_LIST:
-        return set_list(to, value);
+        return set_list(to, k, value, e);
     case CLP_CONFIG_TAGS:
-        return set_tags(to, value, e);
+        return set_tags(to, k, value, e);
     case CLP_CONFIG_TYPES:
         return set_types(to, value, e);
     case CLP_CONFIG_SWITCH:
@@ -288,7 +295,12 @@ int clp_config_read_file(struct clp_config *c, const char *path, struct clp_conf
     size_t len;
     int r = clp_file_read(path, CLP_CONFIG_FILE_MAX_BYTES, &text, &len);
     if (r < 0) {
-        (void)refuse(e, "cannot read the configuration %.300s: %s", path, strerror(-r));
+        if (r == -EFBIG)
+            (void)refuse(e, "the configuration %.300s is larger than %u KiB", path,
+                         CLP_CONFIG_FILE_MAX_BYTES >> 10);
+        else
+            (void)refuse(e, "cannot read the configuration %.300s: %s", path,
+                         r == -EINVAL ? "it is no regular file" : strerror(-r));
         return r;
     }
     return clp_config_read_text(c, path, text, len, e);
@@ -457,6 +469,34 @@ int clp_config_assign(struct clp_config *c, const char *assignment, struct clp_c
     return refuse_key(name, e);
 }
 
+static const char *prefix_at(const void *context, size_t i)
+{
+    (void)context;
+    return (const char *const[]){"user", "service", "command"}[i];
+}
+
+/* A word in front of a colon that is nearly one of ours; any other may belong to a command line. */
+static int check_patterns(const char *name, const struct clp_list *l, struct clp_config_error *e)
+{
+    for (size_t i = 0; i < l->count; i++) {
+        const char *pattern = l->items[i];
+        char word[16];
+        size_t len = strspn(pattern, "abcdefghijklmnopqrstuvwxyz");
+        if (pattern[len] != ':' || len == 0 || len >= sizeof(word))
+            continue;
+        memcpy(word, pattern, len);
+        word[len] = '\0';
+        const char *near = clp_value_nearest(word, 3, prefix_at, NULL);
+        if (near && strcmp(near, word) != 0)
+            return refuse(e, "targets.%s: there is no %s:, did you mean %s:%.60s?", name, word,
+                          near, pattern + len + 1);
+        if (near && !pattern[len + 1])
+            return refuse(e, "targets.%s: %s: matches nothing without a name behind it", name,
+                          word);
+    }
+    return 0;
+}
+
 int clp_config_check(const struct clp_config *c, struct clp_config_error *e)
 {
     if (c->profile_cpu_interval * 10 > c->profile_period)
@@ -478,5 +518,6 @@ int clp_config_check(const struct clp_config *c, struct clp_config_error *e)
         return refuse(e,
                       "targets.include is empty, so nothing would be profiled; write [\"*\"] for "
                       "every .NET process");
-    return 0;
+    int r = check_patterns("include", &c->targets_include, e);
+    return r < 0 ? r : check_patterns("exclude", &c->targets_exclude, e);
 }

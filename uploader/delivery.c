@@ -329,13 +329,8 @@ static uint64_t say_what_is_left(struct clp_delivery *d)
     return lost;
 }
 
-struct clp_delivery *clp_delivery_stop(struct clp_delivery *d, uint64_t deadline_ns,
-                                       uint64_t *ret_lost)
+static void end_workers(struct clp_delivery *d, uint64_t deadline_ns)
 {
-    if (ret_lost)
-        *ret_lost = 0;
-    if (!d)
-        return NULL;
     pthread_mutex_lock(&d->lock);
     d->stopping = true;
     d->stop_at_ns = deadline_ns;
@@ -351,13 +346,57 @@ struct clp_delivery *clp_delivery_stop(struct clp_delivery *d, uint64_t deadline
             (void)pthread_join(w->thread, NULL);
         clp_transfers_free(w->transfers);
     }
-    uint64_t lost = d->spool ? say_what_is_left(d) : 0;
-    if (ret_lost)
-        *ret_lost = lost;
+}
+
+static void free_delivery(struct clp_delivery *d)
+{
     for (size_t i = 0; i < CLP_DELIVERY_INTAKES_MAX; i++)
         clp_intake_close(d->lanes[i].intake);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->lock);
     free(d);
+}
+
+struct clp_delivery *clp_delivery_retire(struct clp_delivery *d, uint64_t deadline_ns,
+                                         struct clp_spool **ret)
+{
+    end_workers(d, deadline_ns);
+    clp_delivery_say_losses(d);
+    *ret = d->spool;
+    free_delivery(d);
+    return NULL;
+}
+
+void clp_delivery_adopt(struct clp_delivery *d, struct clp_spool *left)
+{
+    pthread_mutex_lock(&d->lock);
+    const struct clp_spool_counts *theirs = clp_spool_counts(left);
+    for (size_t i = 0; i < CLP_SPOOL_LOSSES; i++)
+        d->told.lost[i] += theirs->lost[i]; /* the other one has told of them */
+    uint64_t stay = clp_spool_take_over(d->spool, left);
+    clp_delivery_say_losses(d);
+    wake(d);
+    pthread_mutex_unlock(&d->lock);
+    if (stay)
+        clp_delivery_say(d, CLP_LOG_WARNING,
+                         "%llu profiles stay in the spool directory of before, from which they "
+                         "cannot be renamed into the new one; move its *.chunk files there, or set "
+                         "spool.dir to it again",
+                         (unsigned long long)stay);
+    (void)clp_spool_close(left);
+}
+
+struct clp_delivery *clp_delivery_stop(struct clp_delivery *d, uint64_t deadline_ns,
+                                       uint64_t *ret_lost)
+{
+    if (ret_lost)
+        *ret_lost = 0;
+    if (!d)
+        return NULL;
+    end_workers(d, deadline_ns);
+    uint64_t lost = d->spool ? say_what_is_left(d) : 0;
+    if (ret_lost)
+        *ret_lost = lost;
+    free_delivery(d);
     return NULL;
 }

@@ -83,6 +83,14 @@ void clp_delivery_stats(struct clp_delivery *d, size_t intake, struct clp_delive
 void clp_delivery_spool_counts(struct clp_delivery *d, struct clp_spool_counts *ret,
                                bool *ret_memory_only);
 
+/* Another delivery takes the place of this one: tries everything once more until the deadline,
+ * breaks off what is under way then, ends the threads. What is left is in *ret, for
+ * clp_delivery_adopt or clp_spool_close. Returns NULL. */
+struct clp_delivery *clp_delivery_retire(struct clp_delivery *d, uint64_t deadline_ns,
+                                         struct clp_spool **ret);
+/* Goes on with what another one has left; closes its spool. */
+void clp_delivery_adopt(struct clp_delivery *d, struct clp_spool *left);
+
 /* Tries everything once more until the deadline, breaks off what is under way then, writes what is
  * only in memory to the spool if that works now, ends the threads. Says what is left and what is
  * lost; the number of the latter in *ret_lost (may be NULL). Accepts NULL; returns NULL. */

@@ -93,7 +93,9 @@ static bool next_part(struct flight *f)
     const struct clp_request *q = &f->requests.items[f->at];
     progress(f)->refusals = progress(f)->blamed = 0;
     if (++f->at < f->requests.count) {
-        clp_spool_sent(lane->box->spool, f->entry, lane->index, q->part);
+        /* A file that is written once more is the same file: no mark on the disk for each. */
+        if (!lane->intake->kind->is_files)
+            clp_spool_sent(lane->box->spool, f->entry, lane->index, q->part);
         return clp_clock_monotonic_ns() >= lane->next_try_ns;
     }
     lane->stats.sent += !progress(f)->lacking;

@@ -375,6 +375,13 @@ static int open_directory(struct clp_spool *s)
     return r < 0 ? r : each_file(s, take_file);
 }
 
+static void close_directory(struct clp_spool *s)
+{
+    clp_cleanup_fd(&s->dir_fd);
+    clp_cleanup_fd(&s->lock_fd); /* and with it the lock */
+    s->dir_fd = s->lock_fd = -1;
+}
+
 static void free_spool(struct clp_spool *s)
 {
     while (s->first) {
@@ -382,8 +389,7 @@ static void free_spool(struct clp_spool *s)
         unlink_entry(s, e);
         free_entry(s, e);
     }
-    clp_cleanup_fd(&s->dir_fd);
-    clp_cleanup_fd(&s->lock_fd); /* and with it the lock */
+    close_directory(s);
     free(s);
 }
 
@@ -438,11 +444,16 @@ static int write_with_room(struct clp_spool *s, const struct clp_spool_entry *e,
     return r;
 }
 
-static int keep_in_memory(struct clp_spool *s, struct clp_spool_entry *e, uint8_t *data)
+static void make_memory_room(struct clp_spool *s, uint64_t bytes)
 {
     struct clp_spool_entry *old;
-    while (s->memory_bytes + e->bytes > s->config.memory_max && (old = oldest_free(s, true)))
+    while (s->memory_bytes + bytes > s->config.memory_max && (old = oldest_free(s, true)))
         drop(s, old, CLP_SPOOL_NO_ROOM);
+}
+
+static int keep_in_memory(struct clp_spool *s, struct clp_spool_entry *e, uint8_t *data)
+{
+    make_memory_room(s, e->bytes);
     if (s->memory_bytes + e->bytes > s->config.memory_max)
         return -ENOMEM;
     e->data = data;
@@ -480,6 +491,86 @@ int clp_spool_put(struct clp_spool *s, const struct clp_upload_header *h, const 
         (void)CLP_TAKE(data);
     link_entry(s, e);
     return 0;
+}
+
+/* ---- another spool takes its place ----------------------------------------------------------- */
+
+/* Its intakes' progress in the order of `s`: some are the same, some are new. */
+static int translate(const struct clp_spool *s, const struct clp_spool *from,
+                     struct clp_spool_entry *e)
+{
+    struct clp_spool_entry t = {0};
+    t.progress = calloc(CLP_MAX(s->config.intake_count, (size_t)1), sizeof(*t.progress));
+    if (!t.progress)
+        return -ENOMEM;
+    for (size_t i = 0; i < from->config.intake_count; i++) {
+        struct clp_spool_progress *p = &e->progress[i];
+        size_t at = intake_index(s, from->intakes[i]);
+        if (at < s->config.intake_count) {
+            t.progress[at].parts = CLP_TAKE(p->parts);
+            t.progress[at].part_count = p->part_count;
+            t.progress[at].lacking = p->lacking;
+            t.done |= (e->done >> i & 1) << at;
+        }
+        free(p->parts);
+    }
+    free(e->progress);
+    e->progress = t.progress;
+    e->done = t.done;
+    return 0;
+}
+
+/* The marks first: a .sent without its chunk is tidied away. */
+static int move_files(const struct clp_spool *s, const struct clp_spool *from,
+                      const struct clp_spool_entry *e)
+{
+    char name[CLP_SPOOL_NAME_BYTES + 8];
+    if (s->dir_fd < 0 || from->dir_fd < 0)
+        return -EXDEV;
+    file_name(e, SENT_ENDING, name);
+    if (renameat(from->dir_fd, name, s->dir_fd, name) < 0 && errno != ENOENT)
+        return -errno;
+    file_name(e, CHUNK_ENDING, name);
+    return renameat(from->dir_fd, name, s->dir_fd, name) < 0 ? -errno : 0;
+}
+
+static bool take_entry(struct clp_spool *s, struct clp_spool *from, struct clp_spool_entry *e)
+{
+    if ((!e->data && move_files(s, from, e) < 0) || translate(s, from, e) < 0)
+        return false;
+    unlink_entry(from, e);
+    link_entry(s, e);
+    clp_spool_release(s, e);
+    return true;
+}
+
+uint64_t clp_spool_take_over(struct clp_spool *s, struct clp_spool *from)
+{
+    uint64_t left = 0;
+    for (struct clp_spool_entry *e = from->first, *next; e; e = next) {
+        next = e->next;
+        left += !take_entry(s, from, e);
+    }
+    for (size_t i = 0; i < CLP_SPOOL_LOSSES; i++) {
+        s->counts.lost[i] += from->counts.lost[i];
+        from->counts.lost[i] = 0;
+    }
+    drop_too_large(s);
+    make_room(s, 0, 0);
+    make_memory_room(s, 0);
+    return left;
+}
+
+void clp_spool_leave_directory(struct clp_spool *s)
+{
+    for (struct clp_spool_entry *e = s->first, *next; e; e = next) {
+        next = e->next;
+        if (e->data)
+            continue;
+        unlink_entry(s, e);
+        free_entry(s, e);
+    }
+    close_directory(s);
 }
 
 /* ---- use ------------------------------------------------------------------------------------- */

@@ -80,6 +80,13 @@ int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret) CLP
  * Accepts NULL. */
 uint64_t clp_spool_close(struct clp_spool *s);
 
+/* Takes over what `from` holds, with what intakes of both have of it and with the counts of what
+ * was lost. What waits in files moves where one rename does it; the number of chunks that stay in
+ * the directory of `from`, and in its index. No `uses`. */
+uint64_t clp_spool_take_over(struct clp_spool *s, struct clp_spool *from);
+/* Lets go of the directory: what waits in files stays there, for who opens it next. */
+void clp_spool_leave_directory(struct clp_spool *s);
+
 /* Stores a profile: after 0 it survives a crash and a power cut, unless *ret_memory is true (the
  * disk did not take it; *ret_why is its errno, or -EFBIG: it is larger than bytes_max). Drops the
  * oldest ones beyond the bounds. 0, -EFBIG, -ENOMEM (lost, and counted). */

@@ -97,8 +97,11 @@ static void say_spans(const struct clp_recording *r, struct clp_profile *p, stru
 {
     const char *reason;
     bool has = clp_session_has_spans(clp_target_session(t), &reason);
-    if (has || !*reason)
+    if (has)
         return;
+    if (!*reason)
+        reason = "the recording ended before the start-up hook ran (an application that was "
+                 "published trimmed never runs it)";
     (void)!clp_profile_comment(p, "spans=none: %s", reason);
     if (r->terminal && !r->no_startup_hook)
         fprintf(stderr, "\r\033[Kno labels of spans: %s\n", reason);

@@ -242,7 +242,9 @@ static unsigned status_line(struct cursor *c, struct clp_proc_status *s)
         s->gid_effective = (uint32_t)number_up_to(c, 10, UINT32_MAX);
         return 0;
     }
-    if (take_key(c, "NSpid:")) {
+    if (take_key(c, "Tgid:")) {
+        s->tgid = (int32_t)number_up_to(c, 10, INT32_MAX);
+    } else if (take_key(c, "NSpid:")) {
         s->ns_pid = last_of_list(c);
     } else if (take_key(c, "SigQ:")) {
         s->sigq_used = number(c, 10);

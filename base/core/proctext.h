@@ -41,6 +41,7 @@ int clp_proctext_stat(const char *text, size_t len, struct clp_proc_stat *ret) C
 struct clp_proc_status {
     uint32_t uid_real, uid_effective;
     uint32_t gid_effective;
+    int32_t tgid;   /* the process that a thread belongs to; 0 when absent */
     int32_t ns_pid; /* last entry of NSpid: the pid in the innermost namespace; 0 when absent */
     uint64_t sigq_used, sigq_limit;
     uint64_t sig_blocked, sig_caught;

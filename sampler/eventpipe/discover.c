@@ -162,36 +162,71 @@ static void find_port(const struct clp_discover_roots *roots, struct clp_dotnet 
         d->temp_fd = -1;
 }
 
-int clp_dotnet_open(const struct clp_discover_roots *roots, int32_t pid, struct clp_dotnet *ret)
+static struct clp_dotnet begin_with(const struct clp_proc_stat *stat, int32_t pid)
 {
-    struct clp_proc_stat stat;
-    struct clp_proc_status status;
-    int r = read_stat(roots, pid, &stat);
-    if (r == 0)
-        r = read_status(roots, pid, &status);
-    if (r == -ENOENT || r == -ESRCH)
-        return missing_or_hidden(roots, pid);
-    if (r < 0)
-        return r;
     struct clp_dotnet d = {
         .pid = pid,
-        .ns_pid = status.ns_pid ? status.ns_pid : pid,
-        .start_ticks = stat.start_ticks,
-        .uid = status.uid_effective,
-        .gid = status.gid_effective,
-        .run_state = stat.state,
-        .kernel_thread = stat.kernel_thread,
+        .ns_pid = pid,
+        .start_ticks = stat->start_ticks,
+        .run_state = stat->state,
+        .kernel_thread = stat->kernel_thread,
         .root_fd = -1,
         .temp_fd = -1,
     };
     struct clp_text comm = clp_text_in(d.comm, sizeof(d.comm));
-    clp_text_utf8_clean(&comm, stat.comm, strlen(stat.comm));
-    if (stat.state == 'Z' || stat.state == 'X' || stat.kernel_thread)
-        d.state = CLP_DOTNET_NO;
-    else
-        find_port(roots, &d, status.uid_real);
+    clp_text_utf8_clean(&comm, stat->comm, strlen(stat->comm));
+    return d;
+}
+
+static int look_inside(const struct clp_discover_roots *roots, struct clp_dotnet *d,
+                       int32_t *ret_owner)
+{
+    struct clp_proc_status status;
+    int r = read_status(roots, d->pid, &status);
+    if (r < 0)
+        return r;
+    if (status.tgid && status.tgid != d->pid) {
+        *ret_owner = status.tgid; /* /proc has threads, too, though it does not list them */
+        return -ESRCH;
+    }
+    if (status.ns_pid)
+        d->ns_pid = status.ns_pid;
+    d->uid = status.uid_effective;
+    d->gid = status.gid_effective;
+    if (d->run_state != 'Z' && d->run_state != 'X' && !d->kernel_thread)
+        find_port(roots, d, status.uid_real);
+    return 0;
+}
+
+static int open_process(const struct clp_discover_roots *roots, int32_t pid, bool threaded_only,
+                        struct clp_dotnet *ret, int32_t *ret_owner)
+{
+    struct clp_proc_stat stat;
+    struct clp_dotnet d;
+    int r = read_stat(roots, pid, &stat);
+    if (r == 0) {
+        d = begin_with(&stat, pid);
+        if (!threaded_only || stat.num_threads > 1)
+            r = look_inside(roots, &d, ret_owner);
+    }
+    if (r == -ENOENT || r == -ESRCH)
+        return missing_or_hidden(roots, pid);
+    if (r < 0)
+        return r;
     *ret = d;
     return 0;
+}
+
+int clp_dotnet_open(const struct clp_discover_roots *roots, int32_t pid, struct clp_dotnet *ret)
+{
+    int32_t owner;
+    return open_process(roots, pid, false, ret, &owner);
+}
+
+int clp_dotnet_open_threaded(const struct clp_discover_roots *roots, int32_t pid,
+                             struct clp_dotnet *ret, int32_t *ret_owner)
+{
+    return open_process(roots, pid, true, ret, ret_owner);
 }
 
 void clp_dotnet_done(struct clp_dotnet *d)

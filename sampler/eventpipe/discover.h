@@ -62,10 +62,15 @@ struct clp_dotnet {
 };
 
 /* Looks at one process without talking to it; state is NO, HIDDEN or PORT, and *ret is filled in
- * each case. -ESRCH when there is no such process, -EACCES when /proc hides it (hidepid); *ret
- * untouched then. Release with clp_dotnet_done. */
+ * each case. -ESRCH when there is no such process (a thread's number is none), -EACCES when /proc
+ * hides it (hidepid); *ret untouched then. Release with clp_dotnet_done. */
 int clp_dotnet_open(const struct clp_discover_roots *roots, int32_t pid,
                     struct clp_dotnet *ret) CLP_MUST_USE;
+/* The same for a scan of many: of a process with one thread nothing but that is read, and its state
+ * is NO. A runtime has a thread of its own for its port. With -ESRCH for a thread's number, its
+ * process is in *ret_owner, which is untouched otherwise. */
+int clp_dotnet_open_threaded(const struct clp_discover_roots *roots, int32_t pid,
+                             struct clp_dotnet *ret, int32_t *ret_owner) CLP_MUST_USE;
 void clp_dotnet_done(struct clp_dotnet *d);
 /* Looks closer at one in state NO or HIDDEN, by its threads' names, which everybody may read:
  * NO_PORT or DENIED when the runtime is in it. Costs a file per thread, so not for every process of

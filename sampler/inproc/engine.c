@@ -470,6 +470,8 @@ static void reorder(uint64_t now_ns)
         apply_interval();
     } else if (E.sampling) {
         stop_sampling();
+    } else {
+        clp_spans_live(false); /* whose reader left before the program began */
     }
     if (E.sampling)
         apply_wall();
@@ -562,6 +564,16 @@ void clp_engine_announce(const struct clp_attach_data *attach)
     (void)clp_links_connect(attach, clp_clock_monotonic_ns());
 }
 
+bool clp_engine_greets(void)
+{
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
+        enum clp_link_state state = clp_links_at(i)->state;
+        if (state == CLP_LINK_CONNECTING || state == CLP_LINK_GREETED)
+            return true;
+    }
+    return false;
+}
+
 static bool in_a_hurry(void)
 {
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++) {
@@ -627,6 +639,9 @@ uint64_t clp_engine_round(void)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
     if (waiting || E.sampling)
         heed_count(now);
+    /* Spans of a program that starts are kept from its first instruction on. */
+    if (E.loads && !E.ready)
+        clp_spans_live(waiting);
     waiting &= !E.hold_until_ns || !holds_new_readers(now);
     if (E.ready && (news.settings_changed || waiting))
         reorder(now);

@@ -20,6 +20,9 @@ void clp_engine_announce(const struct clp_attach_data *attach);
  */
 uint64_t clp_engine_round(void);
 
+/* A reader was announced and is neither welcome yet nor gone. */
+bool clp_engine_greets(void);
+
 /* The process ends: accounts for everything, writes MARK 0 to each reader, until `deadline_ns`. */
 void clp_engine_last_words(uint64_t deadline_ns);
 /* No timers, signal given back, links closed. */

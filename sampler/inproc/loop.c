@@ -40,6 +40,7 @@ static struct {
     _Atomic uint64_t shutdown_ns; /* deadline of the last words; 0 = none */
     _Atomic uint32_t wake;        /* futex: changes when there is something to look at */
     _Atomic uint32_t ended;       /* futex: 1 when the thread has finished */
+    _Atomic uint32_t met;         /* futex: 1 when no hand-shake is under way */
 } L;
 
 /* ---- waiting ---- */
@@ -93,6 +94,16 @@ static bool take_announced(struct clp_attach_data *ret)
     return any;
 }
 
+static void note_met(void)
+{
+    clp_lock(&L.lock);
+    bool all = L.announced_count == 0 && !clp_engine_greets();
+    bool first = all && !atomic_exchange(&L.met, 1);
+    clp_unlock(&L.lock);
+    if (first)
+        futex_wake_all(&L.met);
+}
+
 static void serve(void)
 {
     while (!atomic_load(&L.stop)) {
@@ -107,7 +118,9 @@ static void serve(void)
             clp_engine_last_words(deadline);
             return;
         }
-        futex_wait(&L.wake, seen, clp_engine_round());
+        uint64_t sleep_ns = clp_engine_round();
+        note_met();
+        futex_wait(&L.wake, seen, sleep_ns);
     }
 }
 
@@ -155,6 +168,7 @@ int clp_loop_start(const struct clp_loop_runtime *runtime)
     atomic_store(&L.ready, false);
     atomic_store(&L.shutdown_ns, 0);
     atomic_store(&L.ended, 0);
+    atomic_store(&L.met, 0);
     (void)!clp_events_starter_begin(); /* without it there are no events, but all else */
     int r = create_thread();
     if (r < 0)
@@ -169,6 +183,7 @@ int clp_loop_add_reader(const struct clp_attach_data *data)
     clp_lock(&L.lock);
     if (L.announced_count < ANNOUNCED_MAX) {
         L.announced[L.announced_count++] = *data;
+        atomic_store(&L.met, 0);
         r = 0;
     }
     clp_unlock(&L.lock);
@@ -182,11 +197,16 @@ void clp_loop_runtime_ready(void)
     clp_loop_wake();
 }
 
-static void wait_for_end(uint64_t deadline_ns)
+static void wait_until_set(_Atomic uint32_t *word, uint64_t deadline_ns)
 {
     uint64_t now = clp_clock_monotonic_ns();
-    for (; !atomic_load(&L.ended) && now < deadline_ns; now = clp_clock_monotonic_ns())
-        futex_wait(&L.ended, 0, deadline_ns - now);
+    for (; !atomic_load(word) && now < deadline_ns; now = clp_clock_monotonic_ns())
+        futex_wait(word, 0, deadline_ns - now);
+}
+
+void clp_loop_wait_for_readers(uint64_t ns)
+{
+    wait_until_set(&L.met, clp_clock_monotonic_ns() + ns);
 }
 
 void clp_loop_shutdown(uint64_t budget_ns)
@@ -196,7 +216,7 @@ void clp_loop_shutdown(uint64_t budget_ns)
     uint64_t deadline = clp_clock_monotonic_ns() + CLP_MAX(budget_ns, 1);
     atomic_store(&L.shutdown_ns, deadline);
     clp_loop_wake();
-    wait_for_end(deadline);
+    wait_until_set(&L.ended, deadline);
 }
 
 void clp_loop_stop(void)

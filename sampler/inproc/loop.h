@@ -25,6 +25,8 @@ struct clp_loop_runtime {
 int clp_loop_start(const struct clp_loop_runtime *runtime) CLP_MUST_USE;
 /* A reader was announced by an attach; any thread. The loop connects to its socket. */
 int clp_loop_add_reader(const struct clp_attach_data *data) CLP_MUST_USE;
+/* Waits, for `ns` at most, until each announced reader has welcomed us or is gone. */
+void clp_loop_wait_for_readers(uint64_t ns);
 /* Ends the loop's sleep: there is something to look at. Any thread; a system call. */
 void clp_loop_wake(void);
 /* ProfilerAttachComplete / runtime ready: enumeration may begin, also once more. Any thread. */

@@ -254,6 +254,10 @@ static bool data_from_environment(struct clp_attach_data *ret)
     return data_is_valid(ret);
 }
 
+/* The reader uses the time to bring the start-up hook, which then runs before Main; it takes some
+ * milliseconds. One that is gone, or has no ear for us, is not waited for. */
+#define START_WAIT_NS (300 * CLP_NSEC_PER_MSEC)
+
 /* Any refusal here is quiet: the runtime reports other results than this one. */
 clr_hresult clp_runtime_start(struct clr_object *info)
 {
@@ -263,6 +267,8 @@ clr_hresult clp_runtime_start(struct clr_object *info)
     bool announced = data_from_environment(&data);
     atomic_store(&awaits_first_method, true);
     clr_hresult hr = activate_once(info, announced ? &data : NULL);
+    if (CLR_OK(hr) && announced)
+        clp_loop_wait_for_readers(START_WAIT_NS);
     return CLR_OK(hr) ? hr : CLP_ATTACH_JOINED;
 }
 

@@ -219,12 +219,13 @@ class Target:
 class Recorder:
     """A running `clrpulse record`."""
 
-    def __init__(self, test, pid, seconds, *options, env=None):
+    def __init__(self, test, pid, seconds, *options, env=None, prefix=()):
+        """`prefix` starts the command with other rights (setpriv...)."""
         self.directory = tempfile.mkdtemp(prefix="clp-record-")
         self.path = os.path.join(self.directory, "profile.pb.gz")
         self.seconds = seconds
         test.addCleanup(self.close)
-        command = [environment("CLP_CLRPULSE"), "record", "-p", str(pid), "-d", str(seconds),
+        command = [*prefix, environment("CLP_CLRPULSE"), "record", "-p", str(pid), "-d", str(seconds),
                    "-o", self.path, *options]
         self.errors = open(os.path.join(self.directory, "stderr"), "w+b")
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.errors,

@@ -4,6 +4,8 @@ numbers, clocks, states, settings, the end, status and check.
 
 No .NET is needed, so these also run under the sanitizers."""
 
+import fcntl
+import glob
 import json
 import os
 import re
@@ -186,10 +188,15 @@ class TestWindows(DaemonCase):
         agent = self.agent(env={"LD_PRELOAD": os.environ["CLP_STEP_CLOCK"],
                                 "CLP_CLOCK_FILE": clock})
         begin = time.monotonic()
+
+        def two_windows():
+            count = len(self.windows()) + 2
+            self.wait_for(lambda: len(self.windows()) >= count, "two windows")
+
         for ns in (HOUR, 0, -2 * 10**9, -HOUR, 0):
-            time.sleep(2.5)
+            two_windows()
             set_clock(ns)
-        time.sleep(2.5)
+        two_windows()
         self.stop(agent)
         windows = self.windows()
         self.assert_numbered(windows, 1)
@@ -229,18 +236,21 @@ class TestWindows(DaemonCase):
 
 class TestTargets(DaemonCase):
     def test_new_ones_within_a_second(self):
-        agent = self.agent()
-        for _ in range(3):
+        """Once in five: on a busy machine the stand-in itself may take long to start."""
+        agent, took = self.agent(), []
+        limit = 1 if not SANITIZED else 4
+        while len(took) < 5 and (not took or took[-1] >= limit):
             begin = time.monotonic()
             target = self.start()
             self.wait_for(lambda: self.state(target.pid) == "profiling", "found")
-            self.assertLess(time.monotonic() - begin, 1.5 if not SANITIZED else 4)
+            took.append(time.monotonic() - begin)
+        self.assertLess(took[-1], limit, took)
         self.stop(agent)
 
     def test_a_shell_that_becomes_a_target(self):
         """exec after the scan has lost interest."""
         agent = self.agent()
-        script = f"sleep 6; exec {test_session.FAKE} --tmp {self.tmp}"
+        script = f"sleep 4.5; exec {test_session.FAKE} --tmp {self.tmp}"
         process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE,
                                    env={**os.environ, "TMPDIR": self.tmp})
         self.addCleanup(process.wait)
@@ -326,6 +336,47 @@ class TestTargets(DaemonCase):
             self.assertIn(line, comments)
 
 
+    def test_ends_at_every_moment(self):
+        """From its first moment to amid its first window: each is seen to go, and nothing stays."""
+        agent = self.agent(period="60s")
+        before = len(os.listdir(f"/proc/{agent.pid}/fd"))
+        ended = []
+        for moment in range(1, 400, 15):
+            target = self.start("--exit-after", str(moment))
+            if moment % 2:
+                target.kill()
+            target.wait()
+            ended.append(target.pid)
+        last = self.start()
+        self.wait_for(lambda: self.state(last.pid) == "profiling", "the agent is well")
+        last.kill()
+        last.wait()
+        self.wait_for(lambda: all(self.state(pid) in (None, "gone") for pid in [*ended, last.pid]),
+                      "all are gone")
+        self.wait_for(lambda: len(os.listdir(f"/proc/{agent.pid}/fd")) <= before, "descriptors")
+        self.assertEqual(os.listdir(f"{self.directory}/state/seq"), [])
+        self.stop(agent)
+
+    def test_a_large_environment(self):
+        """A megabyte, and values beyond all sense in the variables that are read."""
+        noise = "".join(chr(33 + i * 7 % 90) for i in range(60000))
+        variables = [f"X{i}={noise}{noise}" for i in range(8)]
+        variables += [f"DD_TAGS={','.join(f'k{i}:v{i}' for i in range(4000))},,:,:x,y:,{noise}",
+                      f"DD_GIT_COMMIT_SHA={noise}", "DD_GIT_REPOSITORY_URL=https://u:p@h/" + "r" * 90000,
+                      f"DD_ENV={noise}", f"OTEL_RESOURCE_ATTRIBUTES=a=%2,b=%zz,%41=%42,{noise}",
+                      f"DD_VERSION={'é' * 50000}"]
+        target = self.start(prefix=("env", *variables))
+        agent = self.agent()
+        self.wait_for(lambda: self.windows(), "a window")
+        member = self.member(target.pid)
+        self.stop(agent)
+        self.assertEqual(member["service"], "Fake")
+        self.assertEqual(len(member["tags"]), 64)
+        self.assertEqual(member["tags"]["k0"], "v0")
+        self.assertTrue(all(len(line.encode()) < 700 for line in self.windows()[0].comments))
+        self.assertNotIn("u:p@", str(self.windows()[0].comments))
+
+
 class TestSettings(DaemonCase):
     def test_read_anew(self):
         first = self.start()
@@ -365,6 +416,55 @@ class TestSettings(DaemonCase):
     def assert_numbered(self, windows, count):
         # The last destination was replaced by the standard one again.
         super().assert_numbered(sorted(windows, key=lambda w: (w.runtime_id, w.seq)), count)
+
+    def waiting(self):
+        return self.status()["uploads"][0]["waiting"]
+
+    def locked(self, name):
+        with open(f"{self.directory}/{name}/lock") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    def reload(self, agent, extra="", **settings):
+        done = self.text().count("the settings were read anew")
+        path = self.config(**settings)
+        with open(path) as file:
+            text = file.read().replace(f"{self.directory}/spool", f"{self.directory}/{self.spool}")
+        with open(path, "w") as file:
+            file.write(text)
+        agent.send_signal(signal.SIGHUP)
+        self.wait_for(lambda: self.text().count("the settings were read anew") > done, "a reload")
+
+    def test_what_waits_moves_along(self):
+        """A wrong address is put right and the spool moved, twice; the last time into memory and back."""
+        self.start()
+        down = "{ kind: http, url: 'http://127.0.0.1:9/' }"
+        agent = self.agent(upload=down)
+        self.spool = "spool"
+        for spool in ("other", "file/none", "other"):  # a directory below a file: only memory is left
+            with open(f"{self.directory}/file", "w"):
+                pass
+            before = self.waiting()
+            self.wait_for(lambda: self.waiting() > before, "one more that waits")
+            waited, was = self.waiting(), self.spool
+            self.spool = spool
+            self.reload(agent, upload=down)
+            if spool == "file/none":
+                self.assertTrue(os.listdir(f"{self.directory}/{was}"), "no rename leads into memory")
+                continue
+            self.assertGreaterEqual(self.waiting(), waited if was == "spool" else 1)
+            self.assertTrue(self.locked(spool))
+            if was == "spool":
+                self.assertFalse(self.locked(was), "free for another agent")
+                self.assertEqual(glob.glob(f"{self.directory}/{was}/*.chunk"), [])
+        self.reload(agent, upload=None)
+        self.wait_for(lambda: self.waiting() == 0 and self.windows(), "all of it")
+        self.stop(agent)
+        self.assert_numbered(self.windows(), 1)
+        self.assertNotIn("lost", self.text())
 
     def test_log_for_machines(self):
         """log.format json: each line one object, what a target says of itself included; one place in
@@ -492,7 +592,7 @@ class TestStatus(DaemonCase):
         self.assertRegex(audit.stdout, rf"process {target.pid} \(Fake\)\n  cpu      profiles \d+\.\d+ s, "
                                        r"kernel \d+\.\d+ s: .*\n  wall     profiles \d+\.\d+ s, "
                                        r"kernel \d+\.\d+ s: ")
-        self.assertRegex(audit.stdout, r"threads  library 0, kernel 1\n")
+        self.assertRegex(audit.stdout, r"threads  library 0, kernel 2\n")
         self.stop(agent)
 
     def test_no_agent(self):
@@ -506,6 +606,9 @@ class TestStatus(DaemonCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("another agent runs with the state directory", done.stderr)
         self.assertIsNone(agent.poll())
+        done = self.run_clrpulse("agent", "-c", f"{self.directory}/c.yaml", "--set",
+                                 f"state.dir={self.directory}/state2")
+        self.assert_sentence(done, 1, "another agent uses the spool .*: stop it, or give this one")
         self.stop(agent)
         self.assertFalse(self.has_socket(), "nothing is left behind")
 

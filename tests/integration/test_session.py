@@ -486,7 +486,7 @@ class TestAgent(Case):
     def agent(self, upload, *options, period="1s", extra=""):
         config = os.path.join(self.directory, "c.yaml")
         with open(config, "w") as file:
-            file.write(f"profile: {{ period: {period} }}\ntargets: {{ include: [Fake] }}\n"
+            file.write(f"profile: {{ period: {period} }}\ntargets: {{ include: ['command:*{self.tmp}*'] }}\n"
                        f"upload: [ {upload} ]\nspool: {{ dir: {self.directory}/spool }}\n"
                        f"state: {{ dir: {self.directory}/state }}\n{extra}")
         log = open(os.path.join(self.directory, "log"), "w+")
@@ -586,7 +586,7 @@ class TestAgent(Case):
         process.kill()
         process.wait()
         with open(f"{self.directory}/c.yaml") as file:
-            text = file.read().replace("include: [Fake]", "include: [Fake], exclude: ['Fa*']")
+            text = file.read().replace("targets: {", "targets: { exclude: ['Fa*'],")
         with open(f"{self.directory}/c.yaml", "w") as file:
             file.write(text)
         process = subprocess.Popen([CLRPULSE, "agent", "-c", f"{self.directory}/c.yaml"],

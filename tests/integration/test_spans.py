@@ -158,44 +158,55 @@ class TestSpans(SpanCase):
                 target.end()
                 self.assertEqual(target.quit(5), 5, "the target lives")
 
-    def run_requests(self, folder, *options):
+    def run_requests(self, folder, *options, kind="", env=None):
         """The profile of requests under `clrpulse run`, and what the program knows of them."""
         path = os.path.join(folder, "run.pb.gz")
-        program = os.path.join(environment("CLP_TARGETS"), framework(), "ClpTarget")
+        program = os.path.join(environment("CLP_TARGETS"), kind + framework(), "ClpTarget")
         process = subprocess.Popen(
-            [environment("CLP_CLRPULSE"), "run", "-o", path, *options, "--", program, "requests",
-             *([] if options else ["--hooked", "1"])],
+            [environment("CLP_CLRPULSE"), "run", "-o", path, *options, "--", program, "requests"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, "TMPDIR": folder})
+            env={**os.environ, "TMPDIR": folder, **(env or {})})
         try:
-            ready = json.loads(process.stdout.readline())
             process.stdin.write("begin\n")
             process.stdin.flush()
+            ready = json.loads(process.stdout.readline())
             wait_for(lambda: harness.cpu_ns(ready["pid"]) > 1.5e9, 60, "work")
             out, _ = process.communicate("end\nquit 0\n", timeout=60)
         finally:
             process.kill()
             process.wait()
         self.assertEqual(process.returncode, 0)
+        self.assertEqual(os.listdir(folder), ["run.pb.gz"], "no copy is left")
         truth = next(json.loads(line)["truth"] for line in out.splitlines() if '"truth"' in line)
         return pprof.load(path), truth
 
-    def test_run(self):
-        """Under `clrpulse run` the hook comes as the command starts, unless it is not wanted."""
+    def check_run(self, **keywords):
+        """Requests from the first line of Main on, all of whose samples have their ids."""
         with tempfile.TemporaryDirectory() as folder:
-            profile, truth = self.run_requests(folder)
-            self.assertEqual(comments_about_spans(profile), [])
-            inside = [s for s in profile.samples if in_method(s, "SlowEndpoint")]
-            whole = sum(s.value() for s in inside)
-            self.assertGreater(whole, 1e8)
-            known = sum(s.value() for s in inside
-                        if s.labels.get("local_root_span_id") in truth["roots"])
-            self.assertGreater(known, 0.99 * whole, "samples with their request's ids")
-            if not full():
-                return
-            profile, _ = self.run_requests(folder, "--no-startup-hook")
-            self.assertEqual(comments_about_spans(profile),
-                             ["spans=none: --no-startup-hook was given"])
+            profile, truth = self.run_requests(folder, **keywords)
+        self.assertEqual(comments_about_spans(profile), [])
+        inside = [s for s in profile.samples if in_method(s, "SlowEndpoint")]
+        self.assertGreater(sum(s.value() for s in inside), 1e8)
+        self.assertEqual([s.labels for s in inside
+                          if s.labels.get("local_root_span_id") not in truth["roots"]], [])
+        return truth
+
+    def test_run(self):
+        """Under `clrpulse run` the hook runs before Main."""
+        self.check_run()
+
+    def test_run_of_other_kinds(self):
+        """A single file, one that brings a hook of its own, a trimmed one, and without the hook."""
+        self.check_run(kind="single-")
+        other = os.path.join(environment("CLP_TARGETS"), framework(), "ClpTarget.dll")
+        self.assertTrue(self.check_run(env={"DOTNET_STARTUP_HOOKS": other})["other_hook"])
+        for reason, kind, options in (("published trimmed", "trimmed-", ()),
+                                      ("--no-startup-hook was given", "", ("--no-startup-hook",))):
+            with tempfile.TemporaryDirectory() as folder:
+                profile, _ = self.run_requests(folder, *options, kind=kind)
+            told = comments_about_spans(profile)
+            self.assertEqual(len(told), 1)
+            self.assertIn(reason, told[0])
             self.assertEqual([s.labels for s in profile.samples if "trace_id" in s.labels], [])
 
     def test_copy_goes_away(self):
@@ -348,6 +359,50 @@ class TestHook(SpanCase):
         target, library, _ = self.foreign("unshare", "-m", "sh", "-c",
                                           "mount -t tmpfs none {library} && exec \"$@\"", "sh")
         self.check_labels(target, env={"CLRPULSE_LIBRARY": library})
+
+    def own_library(self):
+        """The library and the hook in a folder of their own."""
+        folder = tempfile.mkdtemp(prefix="clp-own-library-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        return shutil.copy(environment("CLP_LIBRARY"), folder), shutil.copy(hook_path(), folder)
+
+    def test_unreadable_files_are_never_sent(self):
+        library, hook = self.own_library()
+        os.chmod(hook, 0)
+        # Root reads every file, unless it has no right to.
+        prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+        target = self.target("requests")
+        recorder = self.record(target, 3, env={"CLRPULSE_LIBRARY": library}, prefix=prefix)
+        told = comments_about_spans(recorder.profile())
+        self.assertEqual(len(told), 1)
+        self.assertIn("Permission denied", told[0])
+        self.assertFalse(self.hook_loaded(target))
+        self.assertEqual(target.quit(5), 5, "the target lives")
+
+    def test_removed_at_any_moment(self):
+        """The file goes away while the hook is brought in: it runs, or was never sent."""
+        def placed(target):
+            return (any(n.startswith("clrpulse-spans-") for n in os.listdir(target.directory))
+                    or self.hook_loaded(target))
+        moments = [lambda target, c=c: wait_for(lambda: c(target), 30, "its moment")
+                   for c in (harness.Target.library_path, placed, self.hook_loaded)]
+        moments += [lambda target, ms=ms: time.sleep(ms / 1e3) for ms in range(0, 250, 40)]
+        ran = 0
+        for number, moment in enumerate(moments):
+            library, hook = self.own_library()
+            target = self.target("requests")
+            recorder = self.record(target, 3, env={"CLRPULSE_LIBRARY": library})
+            moment(target)
+            os.unlink(hook)
+            told = comments_about_spans(recorder.profile())
+            self.assertEqual(bool(told), not self.hook_loaded(target), told)
+            for reason in told:
+                self.assertIn("cannot read", reason)
+            ran += not told
+            self.assertEqual(target.quit(5), 5, f"the target lives, moment {number}")
+        print(f"{framework()}: the hook ran in {ran} of {len(moments)} processes")
+        self.assertGreater(ran, 0)
+        self.assertLess(ran, len(moments))
 
     def test_check_names_the_reason(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -20,6 +20,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdalign.h>
 #include <stdbool.h>
@@ -425,9 +426,21 @@ static void leave(int sig)
     _exit(0);
 }
 
+/* A runtime has a thread of its own for its port; a process without is taken for no .NET program.
+ */
+static void *sleep_on(void *context)
+{
+    for (;;)
+        pause();
+    return context;
+}
+
 int main(int argc, char **argv)
 {
+    pthread_t other;
     read_options(argc, argv);
+    if (pthread_create(&other, NULL, sleep_on, NULL) != 0)
+        return 97;
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGTERM, leave);
     int port = open_port();

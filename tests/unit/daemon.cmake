@@ -37,10 +37,6 @@ foreach(class TestRecord TestEnds TestRefusals TestNoTarget TestPs TestPermissio
     ENVIRONMENT
     "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_SANITIZED=${CLP_SANITIZE}")
 endforeach()
-# An agent takes every .NET process that it finds, those of other tests as well.
-if(TEST integration-session-agent)
-  set_tests_properties(integration-session-agent PROPERTIES RUN_SERIAL ON)
-endif()
 
 # The same stand-in; minutes long.
 add_test(NAME stress-daemon_is_stopped CONFIGURATIONS Stress
@@ -55,7 +51,7 @@ foreach(class TestWindows TestTargets TestSettings TestEnd TestStatus TestCheck)
   add_test(NAME integration-daemon-${name}
     COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_SOURCE_DIR}/tests/integration/test_daemon.py ${class})
   set_tests_properties(integration-daemon-${name} PROPERTIES LABELS integration TIMEOUT 240
-    RUN_SERIAL ON ENVIRONMENT
+    ENVIRONMENT
     "CLP_CLRPULSE=$<TARGET_FILE:clrpulse>;CLP_FAKE=$<TARGET_FILE:fake-library>;CLP_STEP_CLOCK=$<TARGET_FILE:step-clock>;CLP_SANITIZED=${CLP_SANITIZE}")
 endforeach()
 

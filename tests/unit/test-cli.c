@@ -67,6 +67,7 @@ static void wrong_use_in_words(void **state)
         {"record -x", "record takes no option -x"},
         {"ps -p 1", "ps takes no option -p"},
         {"record -p", "--pid needs its PID"},
+        {"agent --config=", "--config needs a value"},
         {"record -p abc", "'abc' is no process id"},
         {"record -p 0", "no process id 0"},
         {"record -p 99999999999", "is no process id"},
@@ -82,6 +83,23 @@ static void wrong_use_in_words(void **state)
         if (!strstr(error.text, cases[i].want))
             fail_msg("'%s' gave '%s'", cases[i].line, error.text);
     }
+}
+
+static void settings_on_the_line(void **state)
+{
+    (void)state;
+    char *argv[2 * CLP_CLI_TEXTS_MAX + 4] = {(char *)"clrpulse", (char *)"agent"};
+    int argc = 2;
+    for (unsigned i = 0; i < CLP_CLI_TEXTS_MAX; i++) {
+        argv[argc++] = (char *)"--set";
+        argv[argc++] = (char *)"profile.period=5s";
+    }
+    cli = (struct clp_cli){0};
+    assert_int_equal(clp_cli_parse(argc, argv, &cli, &error), 0);
+    argv[argc++] = (char *)"--set=service.env=x";
+    cli = (struct clp_cli){0};
+    assert_int_equal(clp_cli_parse(argc, argv, &cli, &error), -EINVAL);
+    assert_string_equal(error.text, "more than 64 settings on the command line");
 }
 
 static void help_names_every_option_and_setting(void **state)
@@ -144,9 +162,13 @@ static void settings_on_the_command_line(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(record_options),     cmocka_unit_test(other_commands),
-        cmocka_unit_test(a_command_to_run),   cmocka_unit_test(settings_on_the_command_line),
-        cmocka_unit_test(wrong_use_in_words), cmocka_unit_test(help_names_every_option_and_setting),
+        cmocka_unit_test(record_options),
+        cmocka_unit_test(other_commands),
+        cmocka_unit_test(a_command_to_run),
+        cmocka_unit_test(settings_on_the_command_line),
+        cmocka_unit_test(wrong_use_in_words),
+        cmocka_unit_test(settings_on_the_line),
+        cmocka_unit_test(help_names_every_option_and_setting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct clp_config config;
 static struct clp_config_error error;
@@ -139,14 +141,24 @@ static void errors_name_file_line_and_nearest(void **state)
 }
 
 /* The sentences whole, as people read them. */
+static void repeat(char *buf, size_t cap, const char *first, const char *part, int times,
+                   const char *last)
+{
+    size_t n = (size_t)snprintf(buf, cap, "%s", first);
+    while (times-- > 0)
+        n += (size_t)snprintf(buf + n, cap - n, "%s", part);
+    n += (size_t)snprintf(buf + n, cap - n, "%s", last);
+    assert_true(n < cap);
+}
+
 static void every_other_sentence(void **state)
 {
     (void)state;
-    static char long_name[4400], long_header[2400];
+    static char long_name[4400], long_header[2400], many_patterns[1100], many_uploads[500];
     static const struct {
         const char *text, *want;
     } cases[] = {
-        {long_name, "c.yaml:1: the text is too long"},
+        {long_name, "c.yaml:1: service.name is longer than 4000 bytes"},
         {"service: { tags: { '': x } }\n", "c.yaml:1: ':x' is no tag; write key: value"},
         {"service: { tags: { 'a,b': x } }\n", "c.yaml:1: a tag takes text without a comma"},
         {"service: { tags: { a: [x] } }\n", "c.yaml:1: a tag takes text without a comma"},
@@ -158,6 +170,10 @@ static void every_other_sentence(void **state)
          "exceptions, allocations, locks, waits, liveheap, gc"},
         {"targets: { startup_hook: yes }\n",
          "c.yaml:1: targets.startup_hook is true or false, not 'yes'"},
+        {"targets: { engine: steam }\n",
+         "c.yaml:1: 'steam' is no engine; they are auto, library and eventpipe"},
+        {many_patterns, "c.yaml:1: targets.exclude holds more than 256 texts"},
+        {many_uploads, "c.yaml:1: more than 8 uploads"},
         {"profile: { span_labels: some }\n",
          "c.yaml:1: 'some' is no choice of span labels; they are full, root and off"},
         {"log: { format: xml }\n", "c.yaml:1: 'xml' is no log format; they are text and json"},
@@ -192,6 +208,9 @@ static void every_other_sentence(void **state)
     };
     int n = snprintf(long_name, sizeof(long_name), "service: { name: %04200d }\n", 0);
     assert_true(n > 4200 && (size_t)n < sizeof(long_name));
+    repeat(many_patterns, sizeof(many_patterns), "targets: { exclude: [", "a, ", 257, "] }\n");
+    repeat(many_uploads, sizeof(many_uploads), "upload: [", "{ kind: directory, path: /x }, ", 9,
+           "]\n");
     n = snprintf(long_header, sizeof(long_header),
                  "upload:\n- { kind: http, url: x, headers: { A: %02200d } }\n", 0);
     assert_true(n > 2200 && (size_t)n < sizeof(long_header));
@@ -354,6 +373,64 @@ static void nothing_to_include(void **state)
     assert_string_equal(error.text, "c.yaml:2: targets.include takes a list, such as [a, b]");
 }
 
+/* What stands in front of a colon may as well belong to a command line. */
+static void patterns_of_any_kind(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        read_text("targets: { include: ['user:x', 'service:*', 'command:a b:c', '*:80', "
+                  "'http://x', 'x:y', ':', 'Command:x', '[', '\\'] }\n"),
+        0);
+    assert_int_equal(clp_config_check(&config, &error), 0);
+}
+
+static void files_that_are_none(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/clp-test-config-XXXXXX", want[128];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, CLP_CONFIG_FILE_MAX_BYTES + 1), 0);
+    assert_int_equal(clp_config_read_file(&config, path, &error), -EFBIG);
+    snprintf(want, sizeof(want), "the configuration %s is larger than 1024 KiB", path);
+    assert_string_equal(error.text, want);
+    assert_int_equal(close(fd) + unlink(path), 0);
+    assert_int_equal(clp_config_read_file(&config, path, &error), -ENOENT);
+    snprintf(want, sizeof(want), "cannot read the configuration %s: No such file or directory",
+             path);
+    assert_string_equal(error.text, want);
+    assert_int_equal(clp_config_read_file(&config, "/tmp", &error), -EINVAL);
+    assert_string_equal(error.text, "cannot read the configuration /tmp: it is no regular file");
+}
+
+/* Whatever an editor leaves: a mark at the beginning, line ends of another system. */
+static void strange_bytes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *error; /* NULL: fine */
+    } table[] = {
+        {"\xef\xbb\xbfprofile: { period: 7s }\n", NULL},
+        {"profile: { period: 7s }\r\nlog: { level: info }\r\n", NULL},
+        {"profile: { period: 7s }\r\nprofle: {}\r\n",
+         "c.yaml:2: profle is no section; did you mean profile?"},
+        {"profile:\n\tperiod: 7s\n",
+         "c.yaml:2: not YAML: found character that cannot start any token"},
+        {"profile: { period: 7s }\nprofile: {}\n", "c.yaml:2: 'profile' is set twice"},
+        {"profile: { period: 7s, period: 8s }\n", "c.yaml:1: 'period' is set twice"},
+        {"service: &s { name: x, tags: *s }\n", "c.yaml:1: a tag takes text without a comma"},
+        {"a: &a [*a]\n", "c.yaml:1: a is no section"},
+        {"profile: { period: \x01 }\n", "c.yaml:1: not YAML: control characters are not allowed"},
+        {"- a\n", "c.yaml:1: the configuration takes keys and values"},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++) {
+        assert_int_equal(read_text(table[i].text), table[i].error ? -EINVAL : 0);
+        if (table[i].error)
+            assert_string_equal(error.text, table[i].error);
+    }
+    assert_int_equal(config.profile_period, 7 * CLP_NSEC_PER_SEC);
+}
+
 static void unreachable_combinations(void **state)
 {
     (void)state;
@@ -437,6 +514,11 @@ static void combinations(void **state)
         {"spool.dir=x", "spool.dir must be an absolute path, not 'x'"},
         {"targets.diagnostic_port=x", "targets.diagnostic_port must be an absolute path"},
         {"targets.include=", "targets.include is empty"},
+        {"health.listen=x", "health.listen is a port or a numeric address and a port"},
+        {"targets.include=comand:*shop*",
+         "targets.include: there is no comand:, did you mean command:*shop*?"},
+        {"targets.exclude=a,user:",
+         "targets.exclude: user: matches nothing without a name behind it"},
     };
     for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++) {
         clp_config_done(&config);
@@ -469,6 +551,9 @@ int main(void)
         T(deep_nesting),
         T(one_document),
         T(nothing_to_include),
+        T(patterns_of_any_kind),
+        T(files_that_are_none),
+        T(strange_bytes),
         T(unreachable_combinations),
         T(durations),
         T(memory_may_fail_anywhere),

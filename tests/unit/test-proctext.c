@@ -125,7 +125,7 @@ static void stat_of_this_process(void **state)
 
 static const char status_text[] = "Name:\tdotnet\nUmask:\t0022\nState:\tS (sleeping)\n"
                                   "Uid:\t1000\t1001\t1000\t1000\n"
-                                  "Gid:\t2000\t2001\t2000\t2000\nNSpid:\t4711\t30\t2\n"
+                                  "Gid:\t2000\t2001\t2000\t2000\nTgid:\t4711\nNSpid:\t4711\t30\t2\n"
                                   "SigQ:\t12/15620\nSigBlk:\t0000000000004000\n"
                                   "SigCgt:\t00000003800044fe\nSeccomp:\t2\n";
 
@@ -137,6 +137,7 @@ static void status_fields(void **state)
     assert_int_equal(s.uid_real, 1000);
     assert_int_equal(s.uid_effective, 1001);
     assert_int_equal(s.gid_effective, 2001);
+    assert_int_equal(s.tgid, 4711);
     assert_int_equal(s.ns_pid, 2);
     assert_int_equal(s.sigq_used, 12);
     assert_int_equal(s.sigq_limit, 15620);

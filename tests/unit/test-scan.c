@@ -103,20 +103,27 @@ static void start_port(struct port *p, int clients)
     assert_int_equal(pthread_create(&p->thread, NULL, serve, p), 0);
 }
 
+static void describe_self(int threads, int tgid)
+{
+    char file[64], text[256];
+    snprintf(file, sizeof(file), "%d/stat", getpid());
+    snprintf(text, sizeof(text), "%d (app) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 %d 0 77 1 2\n",
+             getpid(), threads);
+    write_file(file, text);
+    snprintf(file, sizeof(file), "%d/status", getpid());
+    snprintf(text, sizeof(text), "Tgid:\t%d\nUid:\t%u\t%u\t0\t0\nNSpid:\t%d\n", tgid, getuid(),
+             geteuid(), getpid());
+    write_file(file, text);
+}
+
 /* The fake process is this one, so that the listener's pid is right. */
 static void become_self(void)
 {
-    char from[128], to[128], text[256];
+    char from[128], to[128];
     snprintf(from, sizeof(from), "%s/5", base);
     snprintf(to, sizeof(to), "%s/%d", base, getpid());
     assert_int_equal(rename(from, to), 0);
-    snprintf(to, sizeof(to), "%d/stat", getpid());
-    snprintf(text, sizeof(text), "%d (app) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 5 0 77 1 2\n",
-             getpid());
-    write_file(to, text);
-    snprintf(to, sizeof(to), "%d/status", getpid());
-    snprintf(text, sizeof(text), "Uid:\t%u\t%u\t0\t0\nNSpid:\t%d\n", getuid(), geteuid(), getpid());
-    write_file(to, text);
+    describe_self(5, getpid());
 }
 
 static int found_count;
@@ -225,19 +232,19 @@ static void a_hurry_looks_at_all_that_is_not_held(void **state)
     close(p.fd);
 }
 
-static void set_last_pid(const char *pid)
+static void set_last_pid(long pid)
 {
     char text[64];
-    snprintf(text, sizeof(text), "0.10 0.20 0.30 1/200 %s\n", pid);
+    snprintf(text, sizeof(text), "0.10 0.20 0.30 1/200 %ld\n", pid);
     write_file("loadavg", text);
 }
 
-/* While the kernel gives out no number, only names are looked at, once a second. */
+/* While the kernel gives out no number, nobody is looked for; a new number is looked at alone. */
 static void nothing_new_costs_no_listing(void **state)
 {
     (void)state;
     struct port p;
-    set_last_pid("70");
+    set_last_pid(getpid() - 1);
     assert_int_equal(round_at(10 * SECOND), 0);
     assert_int_equal(round_at(10 * SECOND + 250 * MS), 0);
     add_process("S");
@@ -245,7 +252,7 @@ static void nothing_new_costs_no_listing(void **state)
     start_port(&p, 4);
     hold_until = 14 * SECOND;
     assert_int_equal(round_at(10 * SECOND + 500 * MS), 0); /* not looked for: nobody has started */
-    set_last_pid("71");
+    set_last_pid(getpid() + 1);
     assert_int_equal(round_at(10 * SECOND + 750 * MS), 1);
     assert_int_equal(round_at(13 * SECOND), 0);
     assert_int_equal(round_at(13 * SECOND + 500 * MS), 0);
@@ -255,6 +262,113 @@ static void nothing_new_costs_no_listing(void **state)
     assert_int_equal(round_at(14 * SECOND + 500 * MS), 0);
     clp_scan_release(scan);
     assert_int_equal(round_at(14 * SECOND + 750 * MS), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+/* What was not seen when its number was new is found by a listing: within ten seconds, and at once
+ * where there are many new ones or numbers have begun from the start again. */
+static void listings(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what;
+        long last_pid; /* after the first round, which has it at getpid() */
+        uint64_t after_ms;
+        int found;
+    } table[] = {
+        {"nothing new", 0, 9999, 0},           {"every ten seconds", 0, 10000, 1},
+        {"as many as are tried", 64, 250, 0},  {"more", 65, 250, 1},
+        {"from the start again", -10, 250, 1},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++) {
+        struct port p;
+        if (i > 0)
+            assert_int_equal(set_up(state), 0);
+        set_last_pid(getpid());
+        assert_int_equal(round_at(10 * SECOND), 0);
+        add_process("S");
+        become_self();
+        start_port(&p, 1);
+        set_last_pid(getpid() + table[i].last_pid);
+        hold_until = UINT64_MAX;
+        if (round_at(10 * SECOND + table[i].after_ms * MS) != table[i].found)
+            fail_msg("%s: %d", table[i].what, table[i].found);
+        if (!found_count)
+            assert_int_equal(round_at(30 * SECOND), 1);
+        pthread_join(p.thread, NULL);
+        close(p.fd);
+        assert_int_equal(tear_down(state), 0);
+    }
+    assert_int_equal(set_up(state), 0);
+}
+
+/* /proc tells nothing of the numbers that are given out: it counts otherwise than loadavg. */
+static void a_mount_of_another_namespace_is_listed_each_time(void **state)
+{
+    (void)state;
+    struct port p;
+    char path[128];
+    snprintf(path, sizeof(path), "%s/self", base);
+    assert_int_equal(symlink("1", path), 0);
+    scan = clp_scan_free(scan);
+    assert_int_equal(clp_scan_new(&roots, &scan), 0);
+    set_last_pid(70);
+    assert_int_equal(round_at(10 * SECOND), 0);
+    add_process("S");
+    become_self();
+    start_port(&p, 1);
+    hold_until = UINT64_MAX;
+    assert_int_equal(round_at(10 * SECOND + 250 * MS), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+/* No runtime is in a process of one thread, and a thread is no process, though /proc shows it as
+ * one to those who ask for it. */
+static void threads_tell(void **state)
+{
+    (void)state;
+    struct port p;
+    add_process("S");
+    become_self();
+    start_port(&p, 1);
+    hold_until = UINT64_MAX;
+    describe_self(1, getpid());
+    assert_int_equal(round_at(10 * SECOND), 0);
+    describe_self(2, getpid() + 1);
+    assert_int_equal(round_at(20 * SECOND), 0);
+    describe_self(2, getpid());
+    assert_int_equal(round_at(50 * SECOND), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+/* A shell that waits for a data base and then becomes the application, which starts threads. */
+static void a_new_thread_leads_to_its_process(void **state)
+{
+    (void)state;
+    struct port p;
+    char file[64], text[256];
+    set_last_pid(getpid());
+    add_process("S");
+    become_self();
+    hold_until = UINT64_MAX;
+    for (uint64_t ms = 0; ms <= 40000; ms += 250) /* looked at every 30 s by now */
+        assert_int_equal(round_at(10 * SECOND + ms * MS), 0);
+    start_port(&p, 1);
+    assert_int_equal(round_at(50 * SECOND + 250 * MS), 0);
+    snprintf(file, sizeof(file), "%d", getpid() + 1);
+    make_dir(file);
+    snprintf(file, sizeof(file), "%d/stat", getpid() + 1);
+    snprintf(text, sizeof(text), "%d (app) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 2 0 77 1 2\n",
+             getpid() + 1);
+    write_file(file, text);
+    snprintf(file, sizeof(file), "%d/status", getpid() + 1);
+    snprintf(text, sizeof(text), "Tgid:\t%d\nUid:\t0\t0\t0\t0\n", getpid());
+    write_file(file, text);
+    set_last_pid(getpid() + 1);
+    assert_int_equal(round_at(50 * SECOND + 500 * MS), 1);
     pthread_join(p.thread, NULL);
     close(p.fd);
 }
@@ -312,10 +426,18 @@ static void stopped_ones_are_not_asked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_target_is_found_and_held),           T(others_are_looked_at_more_rarely),
-        T(another_program_is_looked_at_at_once), T(a_hurry_looks_at_all_that_is_not_held),
-        T(nothing_new_costs_no_listing),         T(rounds_cost_little),
-        T(a_pid_that_was_gone_is_new),           T(stopped_ones_are_not_asked),
+        T(a_target_is_found_and_held),
+        T(others_are_looked_at_more_rarely),
+        T(another_program_is_looked_at_at_once),
+        T(a_hurry_looks_at_all_that_is_not_held),
+        T(nothing_new_costs_no_listing),
+        T(listings),
+        T(a_mount_of_another_namespace_is_listed_each_time),
+        T(threads_tell),
+        T(rounds_cost_little),
+        T(a_new_thread_leads_to_its_process),
+        T(a_pid_that_was_gone_is_new),
+        T(stopped_ones_are_not_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

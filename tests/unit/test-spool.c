@@ -329,6 +329,55 @@ static void memory_holds_what_the_disk_does_not(void **state)
     assert_int_equal(clp_spool_close(s), kept); /* the directory it had is gone for good */
 }
 
+/* Of two intakes one stays, in another place of the list; what it has is not sent again. */
+static void another_takes_over(void **state)
+{
+    (void)state;
+    static const uint64_t others[] = {0xfedcba9876543210, 0x2222};
+    char dir[80];
+    (void)snprintf(dir, sizeof(dir), "%s-from", root);
+    for (int in_memory = 0; in_memory < 2; in_memory++) {
+        struct clp_spool_config c = {.dir = in_memory ? NULL : dir, .memory_max = 1 << 20};
+        struct clp_spool *from = open_with(c), *s = NULL;
+        for (uint64_t i = 0; i < 3; i++)
+            assert_int_equal(put(from, "a", i, NULL), 0);
+        struct clp_spool_entry *e = clp_spool_first(from);
+        clp_spool_sent(from, e, 0, "cpu");
+        clp_spool_sent(from, e, 1, "wall");
+        clp_spool_sent(from, e->next, 1, NULL);
+        c = (struct clp_spool_config){.dir = root,
+                                      .bytes_max = 1 << 20,
+                                      .files_max = 1000,
+                                      .memory_max = 1 << 20,
+                                      .age_max_ns = 3600 * CLP_NSEC_PER_SEC,
+                                      .intakes = others,
+                                      .intake_count = 2};
+        assert_int_equal(clp_spool_open(&c, &s), 0);
+        assert_int_equal(put(s, "a", 3, NULL), 0);
+        assert_int_equal(clp_spool_take_over(s, from), 0);
+        assert_int_equal(chunks(from), 0);
+        assert_int_equal(clp_spool_close(from), 0);
+        assert_int_equal(chunks(s), 4);
+        assert_int_equal(clp_spool_counts(s)->in_memory, in_memory ? 3 : 0);
+        assert_int_equal(clp_spool_close(s), 0); /* all of it is on the disk now */
+        assert_int_equal(clp_spool_open(&c, &s), 0);
+        e = clp_spool_first(s);
+        for (uint64_t i = 0; i < 4; i++, e = e->next)
+            assert_int_equal(e->seq, i);
+        e = clp_spool_first(s);
+        assert_true(clp_spool_has_part(e, 0, "wall"));
+        assert_false(clp_spool_has_part(e, 0, "cpu") || clp_spool_has_part(e, 1, "wall"));
+        assert_int_equal(e->done, 0);
+        assert_int_equal(e->next->done, 1);
+        assert_int_equal(clp_spool_close(s), 0);
+        (void)count_files("", true);
+    }
+    char lock[100];
+    (void)snprintf(lock, sizeof(lock), "%s/lock", dir);
+    assert_int_equal(unlink(lock), 0);
+    assert_int_equal(rmdir(dir), 0); /* nothing else is left there */
+}
+
 static uint64_t cpu_ns(void)
 {
     struct timespec t;
@@ -368,6 +417,7 @@ int main(void)
         IN_DIR(a_stamp_is_no_age),
         IN_DIR(one_agent_at_a_time),
         IN_DIR(memory_holds_what_the_disk_does_not),
+        IN_DIR(another_takes_over),
         IN_DIR(a_thousand_are_taken_up_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

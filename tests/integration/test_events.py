@@ -213,6 +213,9 @@ class TestWaits(EventCase):
         recorder = Recorder(self, target.pid, 1, "--types", "cpu,waits")
         self.assertEqual(recorder.wait(), 5)
         self.assertRegex(recorder.message(), "runs .NET 8[.0-9]*, which does not tell of waits for handles")
+        recorder = Recorder(self, target.pid, 1, "--engine", "eventpipe", "--types", "waits")
+        self.assertEqual(recorder.wait(), 2)
+        self.assertIn("eventpipe does not tell of waits and liveheap", recorder.message())
         self.assertTrue(target.alive())
 
 

@@ -83,13 +83,13 @@ class TestUnbiased(EventCase):
                                          "--alternate", seed % 2), self.allocations, MARGIN)
 
     def test_lock_time(self):
-        # A run's error is some 4 %.
+        # The error of one run is some 4 %.
         self.runs(lambda seed: self.work("mixedlocks", "locks", 2, "--groups", 12, "--seed", seed),
                   self.locks, MARGIN, 2 * RUNS)
 
     def test_live_heap(self):
         self.runs(lambda seed: self.work("leak", "liveheap", 2, "--leak", 60_000, "--churn", 100_000),
-                  self.live, MARGIN_LIVE)
+                  self.live, MARGIN_LIVE, 2 * RUNS)
 
 
 if __name__ == "__main__":

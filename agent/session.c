@@ -697,7 +697,7 @@ struct clp_session *clp_session_free(struct clp_session *s)
     if (!s)
         return NULL;
     close_attach(s);
-    clp_hook_done(&s->hook, has_exited(s));
+    clp_hook_done(&s->hook, !s->config.one_of_many, has_exited(s));
     clp_cleanup_fd(&s->peer_fd);
     clp_cleanup_fd(&s->process_fd);
     clp_dotnet_done(&s->target);

@@ -246,6 +246,7 @@ static struct clp_target *new_target(const struct clp_target_config *config,
     *ret = (struct clp_session_config){.library = config->library,
                                        .settings = config->settings,
                                        .no_hook = config->no_hook,
+                                       .one_of_many = config->one_of_many,
                                        .record = take_record,
                                        .context = t};
     return t;

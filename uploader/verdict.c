@@ -116,6 +116,8 @@ void clp_verdict_of_failure(const struct clp_intake *in, int code, const char *e
 {
     const char *text = *error ? error : curl_easy_strerror((CURLcode)code);
     const char *advice = advice_for(code, text);
+    if (in->socket && code == CURLE_COULDNT_CONNECT) /* curl speaks of a host and its port */
+        text = "nobody listens at this socket";
     if (strncmp(text, HUNG_UP, strlen(HUNG_UP)) == 0)
         text = curl_easy_strerror((CURLcode)code);
     ret->http_status = 0;

@@ -328,6 +328,23 @@ static void two_accounts_have_their_own_progress(void **state)
     assert_int_equal(stats_of(d, 1).backlog, 0);
     stop_soon(d);
     receiver_stop(&r);
+    assert_null(strstr(said, "are the same"));
+}
+
+/* Each has its own progress all the same, but nobody can want that. */
+static void one_account_twice_is_told(void **state)
+{
+    (void)state;
+    (void)snprintf(out_dir, sizeof(out_dir), "%s/out", root);
+    const struct clp_upload uploads[] = {{.kind = CLP_UPLOAD_DIRECTORY, .path = out_dir},
+                                         {.kind = CLP_UPLOAD_DIRECTORY, .path = out_dir}};
+    struct clp_delivery *d = start(uploads, 2);
+    submit(d, 0, false);
+    wait_empty(d);
+    assert_int_equal(stats_of(d, 0).sent, 1);
+    assert_int_equal(stats_of(d, 1).sent, 1);
+    stop_soon(d);
+    assert_non_null(strstr(said, "uploads 1 and 2 are the same: /tmp/"));
 }
 
 /* 500 for ever: a bounded number of tries, and only because of nothing else. */
@@ -478,6 +495,7 @@ int main(void)
         IN_DIR(a_poison_payload_ends),
         IN_DIR(a_poison_payload_among_others),
         IN_DIR(two_accounts_have_their_own_progress),
+        IN_DIR(one_account_twice_is_told),
         IN_DIR(too_large_is_learned),
         IN_DIR(a_damaged_chunk_is_set_aside),
         IN_DIR(a_stop_does_not_wait_for_the_silent),

@@ -42,13 +42,13 @@ def environment(**more):
 class Receiver:
     """A receiver in a directory of its own: the one for Node, unless said otherwise."""
 
-    def __init__(self, test, unix=None, dotnet=False):
+    def __init__(self, add_cleanup, unix=None, dotnet=False):
         self.out = tempfile.mkdtemp(prefix="clp-receiver-")
-        test.addCleanup(shutil.rmtree, self.out, ignore_errors=True)
+        add_cleanup(shutil.rmtree, self.out, ignore_errors=True)
         words = [f"{CACHE}/dotnet/Receiver", self.out] if dotnet else self.node()
         self.process = subprocess.Popen(words + ([unix] if unix else []), stdout=subprocess.PIPE, text=True,
                                         env=environment(DOTNET_EnableDiagnostics="0"))
-        test.addCleanup(self.close)
+        add_cleanup(self.close)
         self.port = int(self.process.stdout.readline())
 
     def node(self):
@@ -67,16 +67,16 @@ class Receiver:
     def url(self, path=""):
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def answer(self, status):
-        subprocess.run(["curl", "-sS", "--noproxy", "*", "-X", "POST", "-d", "", self.url(f"/_answer/{status}")],
-                       check=True, stdout=subprocess.DEVNULL)
-
     def taken(self):
         taken = []
         for path in sorted(glob.glob(f"{self.out}/*.json")):
             with open(path) as file:
                 taken.append(json.load(file))
         return taken
+
+    def forget(self):
+        for path in glob.glob(f"{self.out}/*.*"):
+            os.remove(path)
 
     def data(self, request, part=None):
         for file in request["files"]:

@@ -33,9 +33,16 @@ INUSE = ([("inuse_objects", "count"), ("inuse_space", "bytes")], ("space", "byte
 class KindsCase(Case):
     """Each kind against a receiver that decodes with other people's code and refuses what servers refuse."""
     DOTNET = False
+    shared = None
 
     def receiver(self, unix=None):
-        return Receiver(self, unix, self.DOTNET)
+        """One for all tests of the class, which forgets what the one before has sent; but for a socket's."""
+        if unix:
+            return Receiver(self.addCleanup, unix, self.DOTNET)
+        if not self.shared:
+            type(self).shared = Receiver(self.addClassCleanup, None, self.DOTNET)
+        self.shared.forget()
+        return self.shared
 
     def check_series(self, receiver, kind):
         taken = [r for r in receiver.taken() if r["kind"] == kind]
@@ -286,14 +293,14 @@ class TestClients(Case):
         return taken
 
     def test_dd_trace(self):
-        receiver = Receiver(self)
+        receiver = Receiver(self.addCleanup)
         forms = self.run_client("require('dd-trace').init({ profiling: true });", receiver, "datadog",
                                 DD_TRACE_AGENT_URL=receiver.url(), DD_PROFILING_ENABLED="true",
                                 DD_PROFILING_UPLOAD_PERIOD="2", DD_SERVICE="shop")
         self.assertIn("service:shop", forms[0]["fields"]["event"]["tags_profiler"])
 
     def test_pyroscope_nodejs(self):
-        receiver = Receiver(self)
+        receiver = Receiver(self.addCleanup)
         code = f"""const p = require('@pyroscope/nodejs');
             p.init({{ serverAddress: '{receiver.url()}', appName: 'shop', flushIntervalMs: 1500 }});
             p.start();"""
@@ -388,7 +395,7 @@ class TestPeople(Case):
     @unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
     def test_check(self):
         """One test profile to each upload; one line each, in words."""
-        receiver, intake = Receiver(self, dotnet=True), PlainIntake(self)
+        receiver, intake = Receiver(self.addCleanup, dotnet=True), PlainIntake(self)
         intake.status, intake.body = 401, b"who are you?"
         with open(f"{self.directory}/file", "w"):
             pass

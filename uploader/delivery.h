@@ -69,9 +69,9 @@ int clp_delivery_start(const struct clp_delivery_config *c, struct clp_delivery 
 
 /* Stores a profile (gzipped pprof with all sample types of the window; docs/pprof.md) before
  * anything is sent. Waits for the disk (fsync). `stored` (may be NULL) is called once it is stored
- * and before anything of it may be sent, or removed because it was: who is killed before that call
- * has ended finds the profile in the spool. It must not call delivery. 0, or why it is lost, which
- * is counted and said. */
+ * and before anything of it may be sent: who is killed before that call has ended finds the profile
+ * in the spool, unless it had to wait in memory. It must not call delivery. 0, or why the profile
+ * is lost, which is counted and said. */
 int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *h,
                         const void *profile, size_t len, void (*stored)(void *context),
                         void *context) CLP_MUST_USE;

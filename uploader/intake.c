@@ -172,7 +172,8 @@ static int check_url(CURLU *url, const char *text, const char **ret_why)
         return -EINVAL;
     if (*host == '/' || is_part(url, CURLUPART_PORT, "0"))
         return -EINVAL;
-    for (; *host && !strchr("/?#", *host); host++)
+    const char *end = host + strcspn(host, "/?#"), *user = memrchr(host, '@', (size_t)(end - host));
+    for (host = user ? user : host; host < end; host++)
         if ((unsigned char)*host >= 0x80) {
             *ret_why = "its url must have the host's name in letters of ASCII: as xn--...";
             return -EINVAL;

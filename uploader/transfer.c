@@ -225,6 +225,8 @@ static CURLcode set_network(struct clp_transfer *t)
         r = curl_easy_setopt(c, CURLOPT_NOPROXY, u->no_proxy);
     if (!r && u->ca_file)
         r = curl_easy_setopt(c, CURLOPT_CAINFO, u->ca_file);
+    if (!r && u->ca_file) /* of a proxy that is spoken to over TLS, too */
+        r = curl_easy_setopt(c, CURLOPT_PROXY_CAINFO, u->ca_file);
     if (!r && u->cert_file)
         r = curl_easy_setopt(c, CURLOPT_SSLCERT, u->cert_file);
     if (!r && u->key_file)

@@ -100,6 +100,7 @@ static const char *advice_for(int code, const char *error)
         {CURLE_COULDNT_RESOLVE_HOST, "", "check the host in the url"},
         {CURLE_COULDNT_RESOLVE_PROXY, "", "check proxy"},
         {CURLE_RECV_ERROR, "CONNECT", "check proxy, its user and password"},
+        {CURLE_PROXY, "", "check proxy, its user and password"},
         {CURLE_RECV_ERROR, "certificate required", "it wants cert_file and key_file"},
         {CURLE_RECV_ERROR, "alert", "it does not accept our cert_file"},
         {CURLE_RECV_ERROR, HUNG_UP, HUNG_UP_ADVICE},

@@ -26,12 +26,14 @@ SANITIZED = bool(os.environ.get("CLP_SANITIZED"))
 FULL = os.environ.get("CLP_DELIVERY_FULL") == "1"  # in real time, at full length: ./dev stress
 
 
-def has_node():
-    return shutil.which("node") and shutil.which("protoc") and os.path.exists(f"{CACHE}/installed")
+def needs(*programs, file, why):
+    """Skips a test where something is missing, with the reason. CI installs all of it: there the test fails."""
+    found = all(map(shutil.which, programs)) and os.path.exists(f"{CACHE}/{file}")
+    return unittest.skipUnless(found or os.environ.get("CI") == "true", why)
 
 
-def has_dotnet():
-    return shutil.which("dotnet") and os.path.exists(f"{CACHE}/dotnet/stamp")
+needs_node = needs("node", "protoc", file="installed", why="tools/install-receivers has not run, or had no npm")
+needs_dotnet = needs("dotnet", file="dotnet/stamp", why="tools/install-receivers has not run")
 
 
 def environment(**more):

@@ -10,10 +10,10 @@ import re
 import shutil
 import subprocess
 import time
-import unittest
 
 import pprof
-from delivery import (CACHE, CLRPULSE, RUNTIME, Case, PlainIntake, Receiver, environment, has_dotnet, has_node, main)
+from delivery import (CACHE, CLRPULSE, RUNTIME, Case, PlainIntake, Receiver, environment, main, needs_dotnet,
+                      needs_node)
 
 KNOWN = {
     "process_cpu": ([("cpu", "nanoseconds")], ("cpu", "nanoseconds"), {"cpu": 4000}),
@@ -248,12 +248,12 @@ class KindsCase(Case):
         self.assertEqual(os.listdir(self.spool), ["lock"])
 
 
-@unittest.skipUnless(has_node(), "tools/install-receivers has not run, or had no npm")
+@needs_node
 class TestKinds(KindsCase):
     pass
 
 
-@unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
+@needs_dotnet
 class TestKindsDotnet(KindsCase):
     DOTNET = True
 
@@ -261,7 +261,7 @@ class TestKindsDotnet(KindsCase):
 del KindsCase
 
 
-@unittest.skipUnless(has_node(), "tools/install-receivers has not run, or had no npm")
+@needs_node
 class TestClients(Case):
     """What other profilers' own clients really send passes the same checks: the receiver is no invention."""
 
@@ -392,7 +392,7 @@ class TestPeople(Case):
         self.assertEqual(told[1]["last_error"], "", "all is well again")
         self.assertEqual(down.sequences(), [0, 1, 2])
 
-    @unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
+    @needs_dotnet
     def test_check(self):
         """One test profile to each upload; one line each, in words."""
         receiver, intake = Receiver(self.addCleanup, dotnet=True), PlainIntake(self)

@@ -237,7 +237,7 @@ static void wrong_destinations_are_refused(void **state)
     assert_int_equal(clp_intake_open(&u, &up, &why), 0);
     up = clp_intake_close(up);
     assert_null(up);
-    u.url = "http://host/b\xc3\xbc"
+    u.url = "http://m\xc3\xbc:p\xc3\xa4@host/b\xc3\xbc"
             "cher";
     assert_int_equal(clp_intake_open(&u, &up, &why), 0);
     up = clp_intake_close(up);

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 
 import pprof
@@ -391,6 +392,43 @@ class TestPeople(Case):
         told = agent.wait_for(lambda u: u[1]["delivered"] == 3)
         self.assertEqual(told[1]["last_error"], "", "all is well again")
         self.assertEqual(down.sequences(), [0, 1, 2])
+
+    def test_a_thousand_at_the_start(self):
+        """An agent that finds 1,000 profiles is up at once, and has them all in its hands."""
+        intake = PlainIntake(self)
+        self.leave_behind(intake, count=1)
+        intake.status = 503
+        name, = glob.glob(f"{self.spool}/*.chunk")
+        start, runtime, _ = os.path.basename(name).split("-")
+        for i in range(1, 1000):
+            shutil.copyfile(name, f"{self.spool}/{int(start) + i:020}-{runtime}-{i}.chunk")
+        agent = Agent(self, [f"{{ kind: http, url: 'http://127.0.0.1:{intake.port}/' }}"])
+        agent.wait_for(lambda u: True)
+        with open(f"/proc/{agent.process.pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        print(f"up with 1,000 profiles after {used:.2f} s of CPU", file=sys.stderr)
+        self.assertLess(used, 1)
+        self.assertEqual(agent.uploads()[0]["waiting"], 1000)
+        with open(glob.glob(f"{self.directory}/state/seq/*")[0]) as file:
+            self.assertEqual(file.read(), "1000\n", "the next number of a program that it may find")
+
+    def test_two_agents(self):
+        """The second one with the same spool goes away with a sentence; the first one goes on."""
+        intake = PlainIntake(self)
+        self.leave_behind(intake)
+        intake.status = 503
+        agent = Agent(self, [f"{{ kind: http, url: 'http://127.0.0.1:{intake.port}/' }}"])
+        agent.wait_for(lambda u: u[0]["waiting"] == 3)
+        done = subprocess.run([CLRPULSE, "agent", "-c", agent.config], capture_output=True, text=True, timeout=60,
+                              env={**agent.env, "CLRPULSE_STATE_DIR": f"{self.directory}/other"})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"another agent uses the spool {self.spool}: stop it, or give this one its own spool.dir",
+                      done.stderr)
+        intake.status = 200
+        self.assertEqual(agent.run("spool", "flush").returncode, 0)
+        agent.wait_for(lambda u: u[0]["delivered"] == 3)
+        self.assertEqual(intake.sequences(), [0, 1, 2])
 
     @needs_dotnet
     def test_check(self):

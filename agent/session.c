@@ -724,7 +724,8 @@ size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret)
         ret[n++] = (struct pollfd){.fd = s->peer_fd, .events = POLLIN};
     else if (s->place.listen_fd >= 0)
         ret[n++] = (struct pollfd){.fd = s->place.listen_fd, .events = POLLIN};
-    if (s->process_fd >= 0)
+    /* A live one ends with its socket; where a child holds that open, the next step tells. */
+    if (s->process_fd >= 0 && (s->state == CLP_SESSION_ATTACHING || s->peer_fd < 0))
         ret[n++] = (struct pollfd){.fd = s->process_fd, .events = POLLIN};
     return n;
 }

@@ -17,7 +17,7 @@
 /* A ring that fills slowly is emptied seldom. What all CPUs of the machine let a target write in
  * the longest pause still fits; and a ring that was full makes samples coarser, not fewer
  * nanoseconds. */
-#define LONGEST_DRAIN_NS (4 * CLP_SESSION_DRAIN_NS)
+#define LONGEST_DRAIN_NS (8 * CLP_SESSION_DRAIN_NS)
 #define BUSY_SHARE 8   /* of the ring: from then on it is emptied as often as can be */
 #define QUIET_SHARE 32 /* less than that: half as often as before */
 

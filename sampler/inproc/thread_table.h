@@ -30,18 +30,25 @@ enum {                             /* inbox bits */
        CLP_INBOX_REPLACED = 1 << 3, /* its tid belongs to another thread now */
 };
 
+/* In which span a thread was found, and whether it could run. */
+struct clp_wall_look {
+    struct clp_span span;
+    bool could_run;
+};
+
 /* What wall.c knows of a thread. Loop, except while a callback makes the record. */
 struct clp_wall_thread {
     struct clp_wall_account account;
-    uint64_t clock_ns;    /* CPU clock when its stack was taken: while it stands, the stack holds */
-    uint64_t changed_ns;  /* when the clock was last seen to have moved */
-    uint64_t hash;        /* of the stack; 0 none */
-    uint64_t delay_ns;    /* time on the run queue that was told */
-    struct clp_span span; /* in which it could run at the last look */
+    uint64_t clock_ns;   /* CPU clock when its stack was taken: while it stands, the stack holds */
+    uint64_t changed_ns; /* when the clock was last seen to have moved */
+    uint64_t hash;       /* of the stack; 0 none */
+    uint64_t delay_ns;   /* time on the run queue that was told */
+    struct clp_wall_look look;          /* the last one */
+    uint64_t version;                   /* of its span's cell then */
     struct clp_span ran_span;           /* of its last CPU sample since */
     uint32_t copy_bytes;                /* of its stack */
     bool begun, has_stack, delay_known; /* has_stack: every reader has it */
-    bool could_run, ran;                /* whether `span` and `ran_span` say something */
+    bool looked, ran;                   /* whether `look` and `ran_span` say something */
 };
 
 struct clp_record {

@@ -30,6 +30,15 @@
 #define SHORT_LIFE_NS (20 * CLP_NSEC_PER_MSEC)
 #define FROZEN_NS CLP_NSEC_PER_SEC /* beyond what a round may be late */
 
+#define ENDS_LEAST 8u   /* to be believed */
+#define ENDS_MOST 1024u /* then it fades */
+
+/* How long threads waited for a CPU near a look, where nobody had to guess in which span. */
+struct clp_wall_waits {
+    uint64_t waited_ns;
+    uint32_t ends; /* of intervals */
+};
+
 static struct {
     bool running;
     struct clp_wall_sink sink;
@@ -42,6 +51,7 @@ static struct {
     uint64_t round_ns;    /* of the last round */
     uint64_t own_wait_ns; /* the loop's own time on the run queue then */
     uint64_t random;
+    struct clp_wall_waits waits[2][2]; /* inside a request or not; able to run at the look or not */
     struct clp_wall_totals totals;
 } W;
 
@@ -124,49 +134,96 @@ static void tell_runnable(const struct clp_record *r, const struct clp_span *spa
     W.sink.wait(W.sink.user, &r->pub, &w);
 }
 
-/* Such a thread has no stack that could be read, but its request can be: a worker that looks for
- * work between two requests waits for a CPU in neither. It goes in equal parts to those in which
- * the thread was seen to be able to run: at the last look, in its last CPU sample since, and now.
- */
-static void tell_cpu_wait(struct clp_record *r, const struct clp_span *now, uint64_t ns,
-                          uint64_t time_ns)
+/* What a thread's cell says, and how often it has been written. */
+static uint64_t current_span(const struct clp_record *r, struct clp_span *ret)
 {
-    static const struct clp_span none;
-    struct clp_wall_thread *w = &r->wall;
-    const struct clp_span *seen[3];
-    unsigned n = 0;
-    if (w->could_run)
-        seen[n++] = &w->span;
-    if (w->ran)
-        seen[n++] = &w->ran_span;
-    if (now)
-        seen[n++] = now;
-    if (n == 0)
-        seen[n++] = &none;
-    bool same = true;
-    for (unsigned i = 1; i < n; i++)
-        same = same && seen[i]->span_id == seen[0]->span_id;
-    for (unsigned i = 0; !same && i + 1 < n; i++)
-        tell_runnable(r, seen[i], ns / n, time_ns);
-    tell_runnable(r, seen[n - 1], same ? ns : ns - (n - 1) * (ns / n), time_ns);
-    w->could_run = now != NULL;
-    w->ran = false;
-    if (now)
-        w->span = *now;
+    const struct clp_span_cell *cell = atomic_load(&clp_table_slot(r)->span);
+    uint64_t version = cell ? __atomic_load_n(&cell->version, __ATOMIC_ACQUIRE) : 0;
+    (void)clp_span_read(cell, ret);
+    return version;
 }
 
-static void current_span(const struct clp_record *r, struct clp_span *ret)
+static struct clp_wall_waits *waits_of(const struct clp_wall_look *look)
 {
-    (void)clp_span_read(atomic_load(&clp_table_slot(r)->span), ret);
+    return &W.waits[look->span.span_id != 0][look->could_run];
+}
+
+static void note_wait(const struct clp_wall_look *look, uint64_t ns)
+{
+    struct clp_wall_waits *waits = waits_of(look);
+    waits->waited_ns += ns;
+    if (++waits->ends == ENDS_MOST) {
+        waits->waited_ns /= 2;
+        waits->ends /= 2;
+    }
+}
+
+/* The mean, in microseconds; 0: not known. */
+static uint64_t usual_wait(const struct clp_wall_look *look)
+{
+    const struct clp_wall_waits *waits = waits_of(look);
+    return waits->ends < ENDS_LEAST ? 0 : 1 + waits->waited_ns / waits->ends / 1000;
+}
+
+static void share_cpu_wait(const struct clp_record *r, const struct clp_wall_look *const *looks,
+                           uint32_t n, uint64_t ns, uint64_t time_ns)
+{
+    uint64_t weights[3], all = 0;
+    bool known = true;
+    for (uint32_t i = 0; i < n; i++)
+        known = (weights[i] = usual_wait(looks[i])) && known;
+    for (uint32_t i = 0; i < n; i++)
+        all += weights[i] = known ? weights[i] : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t part = all == weights[i] ? ns : ns * weights[i] / all;
+        tell_runnable(r, &looks[i]->span, part, time_ns);
+        ns -= part;
+        all -= weights[i];
+    }
+}
+
+/* A thread that sleeps within a request does nothing else there; one that sleeps outside of them
+ * has looked for work before. */
+static bool has_waited(const struct clp_wall_look *look)
+{
+    return look->could_run || look->span.span_id == 0;
+}
+
+/* A thread that waits for a CPU has no stack that could be read, but its request can be. Where its
+ * cell was not written since the last look, all of the time is that of one span, or of none; else
+ * it is shared among those of the last look, of the last CPU sample since, and of now. A worker
+ * that looks for work between two requests waits in neither, and for longer than in both: so the
+ * parts are in the proportion of the waits near such looks where nobody had to guess. */
+static void tell_cpu_wait(struct clp_record *r, bool could_run, uint64_t ns, uint64_t time_ns)
+{
+    struct clp_wall_thread *w = &r->wall;
+    struct clp_wall_look now = {.could_run = could_run}, ran = {w->ran_span, true};
+    uint64_t version = current_span(r, &now.span);
+    const struct clp_wall_look *looks[3];
+    uint32_t n = 0;
+    bool same = w->looked && version == w->version;
+    if (same) {
+        note_wait(&w->look, ns / 2);
+        note_wait(&now, ns / 2);
+    }
+    if (!same && w->looked && has_waited(&w->look))
+        looks[n++] = &w->look;
+    if (!same && w->ran)
+        looks[n++] = &ran;
+    if (n == 0 || has_waited(&now))
+        looks[n++] = &now;
+    share_cpu_wait(r, looks, n, ns, time_ns);
+    w->looked = true;
+    w->ran = false;
+    w->look = now;
+    w->version = version;
 }
 
 /* The thread can run: what the kernel counted since the last look. */
 static void look_at_runnable(struct clp_record *r, uint64_t now_ns, uint64_t clock_ns)
 {
-    struct clp_span span;
-    current_span(r, &span);
     uint64_t ns = clp_wall_account_take(&r->wall.account, now_ns, clock_ns, cpu_wait_of(r));
-    tell_cpu_wait(r, &span, ns, now_ns);
+    tell_cpu_wait(r, true, ns, now_ns);
 }
 
 /* All that is owed, without a new stack.  `runnable`: the thread could run just now, so what the
@@ -183,9 +240,7 @@ static void tell_all(struct clp_record *r, uint64_t now_ns, uint64_t clock_ns, b
         s.old_ns = s.new_ns = 0;
     }
     tell(r, word, 0, s.old_ns + s.new_ns, now_ns);
-    struct clp_span span;
-    current_span(r, &span);
-    tell_cpu_wait(r, runnable ? &span : NULL, s.cpu_wait_ns, now_ns);
+    tell_cpu_wait(r, runnable, s.cpu_wait_ns, now_ns);
 }
 
 /* ---- a new stack --------------------------------------------------------------------------- */
@@ -227,7 +282,7 @@ static void take_stack(struct clp_record *r, const struct clp_wall_shot *shot,
     /* A thread that has not run since we came has not waited for a CPU either. */
     uint64_t cpu_wait = shot->clock_ns > w->account.cpu_from_ns ? cpu_wait_of(r) : 0;
     clp_wall_account_split(&w->account, shot->time_ns, shot->clock_ns, cpu_wait, &s);
-    tell_cpu_wait(r, NULL, s.cpu_wait_ns, shot->time_ns);
+    tell_cpu_wait(r, false, s.cpu_wait_ns, shot->time_ns);
     if (!w->has_stack) { /* nothing that it could be shared with */
         s.new_ns += s.old_ns;
         s.old_ns = 0;

@@ -1,6 +1,5 @@
 using System;
 using System.Diagnostics;
-using System.Globalization;
 
 namespace Clrpulse;
 
@@ -53,11 +52,14 @@ internal static class ActivityFollower
         SpanContext? parent = context != null && ReferenceEquals(context.Owner, activity.Parent)
             ? context : null;
         string trace = activity.TraceId.ToHexString();
-        ulong id = Number(activity.SpanId.ToHexString());
-        var made = new SpanContext(Number(trace.AsSpan(0, 16)), Number(trace.AsSpan(16)), id,
-            parent?.LocalRoot ?? RootOf(activity), parent, activity);
-        made.Endpoint = parent?.Endpoint ?? Names.Of(Root(activity).DisplayName);
-        return made;
+        ulong id = Number(activity.SpanId);
+        Activity root = parent == null ? Root(activity) : activity;
+        return new SpanContext(Number(trace, 0), Number(trace, 16), id,
+            parent?.LocalRoot ?? (ReferenceEquals(root, activity) ? id : Number(root.SpanId)),
+            parent, activity)
+        {
+            Endpoint = parent?.Endpoint ?? Names.Of(root.DisplayName),
+        };
     }
 
     // The outermost activity of this process: its parent is another process's, or none.
@@ -68,10 +70,16 @@ internal static class ActivityFollower
         return activity;
     }
 
-    private static ulong RootOf(Activity activity) => Number(Root(activity).SpanId.ToHexString());
+    private static ulong Number(ActivitySpanId id) => Number(id.ToHexString(), 0);
 
-    private static ulong Number(ReadOnlySpan<char> hex)
-        => ulong.Parse(hex, NumberStyles.AllowHexSpecifier, CultureInfo.InvariantCulture);
+    // 16 digits that Activity has checked. (ulong.Parse would be a quarter of what a request costs.)
+    private static ulong Number(string hex, int from)
+    {
+        ulong number = 0;
+        foreach (char digit in hex.AsSpan(from, 16))
+            number = number << 4 | ((uint)digit & 15) + 9 * ((uint)digit >> 6);
+        return number;
+    }
 
     // A local root has got its last name by now: frameworks set the route when they have matched it.
     private static void Ended(Activity activity, SpanContext context)
@@ -82,7 +90,7 @@ internal static class ActivityFollower
             ? route : activity.DisplayName;
         Library.RequestEnded(Names.Of(name));
         ulong root = ReferenceEquals(context.Owner, activity)
-            ? context.Id : Number(activity.SpanId.ToHexString());
+            ? context.Id : Number(activity.SpanId);
         if (Library.WasSampled(root))
             Library.RootEnded(root, name);
     }

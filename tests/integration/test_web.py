@@ -85,6 +85,8 @@ def share(samples, condition, kind="cpu"):
 
 class TestWeb(WebCase):
     MIXED_METHODS = ("MixedBefore", "MixedAfterAwait", "MixedPart", "MixedBeforeThrow", "MixedAfterThrow")
+    MIXED_EVENTS = (("exceptions", "MixedThrows"), ("alloc_space", "MixedAllocates"),
+                    ("lock_contentions", "MixedLocks"))
 
     def check_ids(self, profile, truth):
         for methods, route in ((("BurnEndpoint",), BURN), (self.MIXED_METHODS, MIXED)):
@@ -107,7 +109,8 @@ class TestWeb(WebCase):
         wait_for(lambda: harness.cpu_ns(target.pid) > 2e9, 60, "load")
         first = self.record(target, 60)
         self.hook_runs(target, first)
-        profile = self.record(target, seconds(10), "--types", "cpu,wall,exceptions").profile()
+        profile = self.record(target, seconds(10), "--types",
+                              "cpu,wall,exceptions,allocations,locks").profile()
         first.interrupt()
         whole = first.profile()
         for load in loads:
@@ -126,10 +129,25 @@ class TestWeb(WebCase):
             # What runs before StartActivity has returned is the request's itself.
             got = share(inside, lambda s: (s.labels["span_id"] not in roots) == own)
             self.assertGreater(got, 0.9, f"{method}: whether it has a span of its own ({own})")
-        thrown = [s for s in profile.samples if s.value("exceptions") and
-                  any("MixedThrows" in frame for frame in s.stack)]
-        self.assertTrue(thrown)
-        self.assertEqual([s.labels for s in thrown if s.labels.get("local_root_span_id") not in roots], [])
+        for kind, method in self.MIXED_EVENTS:
+            inside = [s for s in profile.samples
+                      if s.value(kind) and any(method in frame for frame in s.stack)]
+            self.assertTrue(inside, kind)
+            self.assertEqual([s.labels for s in inside
+                              if s.labels.get("local_root_span_id") not in roots], [], kind)
+        self.check_one_request(profile, roots)
+
+    def check_one_request(self, profile, roots):
+        """Of a request that many samples saw, all kinds are under its one local root."""
+        kinds = {}
+        for sample in profile.samples:
+            root = sample.labels.get("local_root_span_id")
+            if root in roots:
+                kinds.setdefault(root, set()).update(
+                    kind for kind in ("cpu", "wall", *(k for k, _ in self.MIXED_EVENTS))
+                    if sample.value(kind))
+        most = max(kinds.values(), key=len)
+        self.assertEqual(most, {"cpu", "wall", *(k for k, _ in self.MIXED_EVENTS)})
 
     def test_shares(self):
         """Handlers that do not await: wall time by endpoint is what the server measures itself."""

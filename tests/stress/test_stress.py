@@ -5,6 +5,7 @@ Rounds without and with a recording alternate in one process, so that what profi
 from what the machine does.  CLP_STRESS_SECONDS is the length of one test (8)."""
 
 import os
+import random
 import signal
 import statistics
 import subprocess
@@ -235,6 +236,31 @@ class TestStress(Case):
                 self.assertNotIn("[unknown]", sample.stack)
                 self.assertTrue(harness.contains(sample.stack, "ClpTarget.Worker.Live"))
         self.assertGreater(waits, 50, "hardly a stack of a sleeping waker was seen")
+
+    def test_span_storm(self):
+        """Activities as nobody expects them, while recordings come, go and are killed halfway."""
+        target = self.target("spanstorm")
+        target.begin()
+        end, rounds, endpoints = time.monotonic() + SECONDS, 0, set()
+        while time.monotonic() < end or rounds < 4:
+            recorder = self.record(target, 1)
+            if rounds % 2:
+                time.sleep(random.uniform(0, 0.5))
+                recorder.kill()
+            else:
+                samples = recorder.profile().samples
+                endpoints |= {s.labels["endpoint"] for s in samples if "endpoint" in s.labels}
+            recorder.close()
+            if not target.alive():
+                self.fail(target.describe_end())
+            rounds += 1
+        truth = target.end()
+        print(f"{rounds} recordings, {truth['done']} rounds of work, {truth['threads_started']} threads, "
+              f"{len(endpoints)} endpoints")
+        self.assertEqual(truth["wrong"], 0, truth["first_wrong"])
+        self.assertIn("ordinary", endpoints)
+        self.assertLessEqual(max(len(name.encode()) for name in endpoints), 200)
+        self.assertEqual(target.quit(7), 7)
 
 
 class TestAgent(Case):

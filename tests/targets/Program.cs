@@ -63,6 +63,7 @@ internal static class Program
         ["sources"] = o => new SourcesMode(o),
         ["emitted"] = o => new EmittedMode(o),
         ["switchcost"] = o => new SwitchCostMode(o),
+        ["spanstorm"] = o => new SpanStormMode(o),
     };
 
     private static int Main(string[] args)

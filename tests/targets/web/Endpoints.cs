@@ -115,6 +115,25 @@ internal static class Endpoints
         if (part != null)
             Interlocked.Increment(ref Made);
         Burn(4);
+        GC.KeepAlive(MixedAllocates());
+        MixedLocks();
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static byte[][] MixedAllocates()
+    {
+        var kept = new byte[64][];
+        for (int i = 0; i < kept.Length; i++)
+            kept[i] = new byte[2000];
+        return kept;
+    }
+
+    // Three parts at once, and those of other requests.
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void MixedLocks()
+    {
+        lock (Source)
+            Burn(1);
     }
 
     private static async Task MixedThrows(int id)

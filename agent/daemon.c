@@ -111,14 +111,14 @@ static void answer_metrics(void *context, struct clp_strbuf *ret)
 }
 
 /* Only what another start could put right: a destination that is down is not of that kind. */
-static bool answer_health(void *context, struct clp_strbuf *ret)
+static enum clp_health_state answer_health(void *context, struct clp_strbuf *ret_reason)
 {
     const struct clp_daemon *d = context;
-    if (d->scan_error < 0)
-        clp_strbuf_printf(ret, "cannot read /proc: %s\n", strerror(-d->scan_error));
-    else
-        clp_strbuf_str(ret, d->stopping ? "stopping\n" : "ok\n");
-    return d->scan_error == 0 && !d->stopping;
+    if (d->scan_error < 0) {
+        clp_strbuf_str(ret_reason, strerror(-d->scan_error));
+        return CLP_HEALTH_BLIND;
+    }
+    return d->stopping ? CLP_HEALTH_STOPPING : CLP_HEALTH_OK;
 }
 
 /* ---- settings ------------------------------------------------------------------------------ */

@@ -182,6 +182,7 @@ static bool is_started(struct clp_outbox *o)
 struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outbox *o,
                                       uint64_t deadline_ns)
 {
+    o->left = CLP_TAKE(before->left); /* of one that has never begun */
     if (before->delivery)
         before->delivery = clp_delivery_retire(before->delivery, deadline_ns, &o->left);
     if (o->left && !o->delivery)

@@ -377,13 +377,16 @@ void clp_delivery_adopt(struct clp_delivery *d, struct clp_spool *left)
     clp_delivery_say_losses(d);
     wake(d);
     pthread_mutex_unlock(&d->lock);
-    if (stay)
+    uint64_t lost = clp_spool_close(left);
+    if (lost)
+        clp_delivery_say(d, CLP_LOG_ERROR, "%llu profiles are lost: out of memory",
+                         (unsigned long long)lost);
+    if (stay > lost)
         clp_delivery_say(d, CLP_LOG_WARNING,
                          "%llu profiles stay in the spool directory of before, from which they "
                          "cannot be renamed into the new one; move its *.chunk files there, or set "
                          "spool.dir to it again",
-                         (unsigned long long)stay);
-    (void)clp_spool_close(left);
+                         (unsigned long long)(stay - lost));
 }
 
 struct clp_delivery *clp_delivery_stop(struct clp_delivery *d, uint64_t deadline_ns,

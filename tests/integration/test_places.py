@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import uuid
 
 import harness
 import pprof
+from test_agent import Agent
 
 AS_USER = ["setpriv", "--reuid", "1234", "--regid", "1234", "--clear-groups"]
 CONFINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py")
@@ -36,7 +38,8 @@ class PlaceCase(harness.Case):
         """A target in mounts of its own, after `setup`; `command` starts it as somebody else."""
         app = os.path.join(harness.environment("CLP_TARGETS"), harness.framework())
         hidden = os.path.dirname(os.path.realpath(harness.environment("CLRPULSE_LIBRARY")))
-        target = self.target("spin", "--threads", "1", prefix=["unshare", *unshare.split(), "--", "sh", "-c",
+        self.marker = f"clp-{uuid.uuid4().hex}"
+        target = self.target("spin", "--threads", "1", "--marker", self.marker, prefix=["unshare", *unshare.split(), "--", "sh", "-c",
                                                                SHOW % setup, "sh", *command],
                              program="/mnt/app/ClpTarget", env={"APP": app, "HIDDEN": hidden, "TMPDIR": tmp})
         target.begin()
@@ -172,6 +175,17 @@ class TestMounts(PlaceCase):
         self.assert_nothing_left(target)
         done = self.record(target, "--engine", "library")
         self.assertEqual(done.returncode, 5, done.stderr)
+        self.assert_agent_falls_back(target)
+        self.assert_nothing_left(target)
+
+    def assert_agent_falls_back(self, target):
+        """The agent takes the other engine as well, and its status says why."""
+        agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", self.marker, period=2)
+        told = r"(?m)^ *%d profiling .*\n +engine eventpipe: .*cannot execute the library: /tmp " % target.pid
+        harness.wait_for(lambda: re.search(told, self.run_clrpulse("status", "-c", agent.config).stdout), 30,
+                         "the agent profiles it by its events")
+        harness.wait_for(agent.written, 30, "a profile")
+        self.assertEqual(agent.stop(), 0, agent.text())
 
     def test_full_temp_directory(self):
         target = self.place("mount -t tmpfs -o size=64k none /tmp; mount -t tmpfs -o mode=1777 none /mnt/data",

@@ -39,6 +39,8 @@
 #define RING_CPU_BYTES (64u << 10)
 #define RING_MAX_BYTES (4u << 20)
 #define THREADS_MAX 16384u
+#define DETACH_AGAIN_NS (250 * CLP_NSEC_PER_MSEC)
+#define DETACHES 20u                      /* tries: then the library stays, idle */
 #define HOLD_NS (500 * CLP_NSEC_PER_MSEC) /* sessions usually start within 20 ms */
 #define NO_MEMORY "no memory for the library's tables in this process"
 
@@ -59,6 +61,8 @@ static struct {
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
     bool detach_wanted;     /* as soon as no session of events is left */
+    uint64_t detach_due_ns; /* the next try */
+    uint32_t detaches_refused;
     uint64_t hold_until_ns; /* new readers wait so long for their sessions; 0: none waits */
     uint64_t late_from_ns;  /* up to here it is noted what events came late */
 } E;
@@ -425,10 +429,12 @@ static void detach_when_settled(void)
         return;
     }
     tend_sessions();
-    if (clp_event_live_settled()) {
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    if (!clp_event_live_settled() || now_ns < E.detach_due_ns)
+        return;
+    E.detach_due_ns = now_ns + DETACH_AGAIN_NS;
+    if (E.runtime.request_detach() || ++E.detaches_refused >= DETACHES)
         E.detach_wanted = false;
-        E.runtime.request_detach();
-    }
 }
 
 static uint32_t event_kinds(const struct clp_settings *s)
@@ -654,8 +660,11 @@ uint64_t clp_engine_round(void)
     write_marks();
     if (now >= E.publish_due_ns)
         publish();
-    if (news.detach_asked && E.runtime.request_detach)
+    if (news.detach_asked && E.runtime.request_detach) {
         E.detach_wanted = true;
+        E.detaches_refused = 0;
+        E.detach_due_ns = now;
+    }
     if (clp_links_any() && !news.detach_asked)
         E.detach_wanted = false; /* somebody came meanwhile */
     detach_when_settled();

@@ -268,8 +268,10 @@ static clr_hresult on_event(void *self, uint64_t provider, uint32_t id, uint32_t
     (void)frames;
     (void)stack;
     KEEP_ERRNO;
-    if (clp_runtime_active() && !clp_capture_forked())
+    if (clp_runtime_active() && !clp_capture_forked()) {
         clp_events_delivered(provider, id, version, data, len);
+        clp_hooks_event(id);
+    }
     return CLR_S_OK;
 }
 

@@ -6,6 +6,7 @@
 #define FIRST_MAX 8.0            /* members of a class that are certain */
 #define FIRST_KEPT 4.0           /* what of a class is kept for the first ones' sake, of each one */
 #define PROBES 16u
+#define IDLE_EPOCHS 2u
 
 void clp_threshold_init(struct clp_threshold *t, struct clp_stratum *strata, uint32_t strata_count,
                         uint32_t target)
@@ -121,11 +122,23 @@ struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t
     struct clp_stratum_totals *s = &t->strata[stratum].of[(atomic_load(&t->epoch) - 1) & 1];
     if (!atomic_load_explicit(&s->members, memory_order_relaxed))
         return (struct clp_threshold_totals){0};
+    t->strata[stratum].idle_epochs = 0;
     return (struct clp_threshold_totals){
         .members = (double)atomic_exchange(&s->members, 0),
         .count = (double)atomic_exchange(&s->count, 0) / CLP_THRESHOLD_COUNT_ONE,
         .sum = (double)atomic_exchange(&s->sum, 0),
     };
+}
+
+void clp_threshold_forget_idle(struct clp_threshold *t, uint32_t stratum)
+{
+    struct clp_stratum *s = &t->strata[stratum];
+    const struct clp_stratum_totals *now = &s->of[atomic_load(&t->epoch) & 1];
+    if (!atomic_load_explicit(&s->key, memory_order_relaxed) ||
+        atomic_load_explicit(&now->members, memory_order_relaxed) || ++s->idle_epochs < IDLE_EPOCHS)
+        return;
+    s->idle_epochs = 0;
+    atomic_store(&s->key, 0);
 }
 
 /* The first of each class come on top of the target. */

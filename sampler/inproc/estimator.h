@@ -41,6 +41,7 @@ struct clp_stratum {
         _Atomic uint64_t count, sum; /* count in 1/CLP_THRESHOLD_COUNT_ONE */
         _Atomic uint64_t members;
     } of[2];
+    uint32_t idle_epochs;
 };
 
 struct clp_threshold {
@@ -81,6 +82,10 @@ struct clp_threshold_totals {
     double count, sum, members;
 };
 struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t stratum);
+/* After take, of a stratum that had no members and has nothing left to stand for: in the second
+ * epoch of that kind its place is given to the next class. (A member that was offered for so long,
+ * by a thread that got no time, may then count for that class: the sum over all is right still.) */
+void clp_threshold_forget_idle(struct clp_threshold *t, uint32_t stratum);
 /* Chances for the epoch under way are chosen so that one of the usual length keeps `target` members
  * if it goes on like the last one: `all` were its totals over `strata` that had any, and `share`
  * (0 to 1) its length as a part of the usual one. */

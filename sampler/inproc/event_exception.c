@@ -21,9 +21,16 @@
 enum { FLAG_RETHROWN = 4 };
 #define TAIL_BYTES 16u /* behind the message: u64 address, u32 HRESULT, u16 flags, u16 instance */
 
+/* One that an epoch has not seen is given back. Whoever finds one as its own counts in it only
+ * while it is: `seen` changes with each owner, and is closed while there is none. */
+#define COUNT_BITS 40u
+#define COUNT_MASK ((1ull << COUNT_BITS) - 1)
+#define CLOSED (1ull << COUNT_BITS)
+#define LAST (STRATA - 1) /* takes what finds no place, and is nobody's */
+
 struct stratum {
-    _Atomic uint64_t key; /* 0: free */
-    _Atomic uint64_t seen;
+    _Atomic uint64_t key;  /* 0: free */
+    _Atomic uint64_t seen; /* above COUNT_BITS: how often it was closed and opened */
 };
 
 static struct stratum strata[STRATA];
@@ -83,18 +90,40 @@ static uint64_t mix(uint64_t type, uint64_t site)
     return (x ^ x >> 29) | 1;
 }
 
-/* The last stratum takes what finds no place. */
-static uint32_t stratum_of(uint64_t key)
+struct counted {
+    uint32_t stratum, owner; /* `owner`: as `seen` has it, above the count */
+    uint64_t number;         /* in the epoch, from 1 */
+};
+
+static bool is_of(uint32_t at, uint64_t key)
 {
-    for (uint32_t i = 0; i < PROBES; i++) {
-        uint32_t at = (uint32_t)(key >> 20) + i;
-        struct stratum *s = &strata[at & (STRATA - 1)];
-        uint64_t now = atomic_load_explicit(&s->key, memory_order_relaxed);
-        if (now == key ||
-            (!now && (atomic_compare_exchange_strong(&s->key, &now, key) || now == key)))
-            return at & (STRATA - 1);
-    }
-    return STRATA - 1;
+    uint64_t now = 0;
+    return at == LAST
+               ? !key
+               : atomic_load(&strata[at].key) == key ||
+                     atomic_compare_exchange_strong(&strata[at].key, &now, key) || now == key;
+}
+
+/* Counts it there if the stratum is the key's, or free. */
+static bool count_at(uint32_t at, uint64_t key, struct counted *ret)
+{
+    uint64_t seen = atomic_load(&strata[at].seen);
+    do {
+        if (seen & CLOSED || !is_of(at, key))
+            return false;
+    } while (!atomic_compare_exchange_weak(&strata[at].seen, &seen, seen + 1));
+    *ret = (struct counted){at, (uint32_t)(seen >> COUNT_BITS), (seen & COUNT_MASK) + 1};
+    return true;
+}
+
+static struct counted count(uint64_t key)
+{
+    struct counted c = {0};
+    for (uint32_t i = 0; i < PROBES; i++)
+        if (count_at(((uint32_t)(key >> 20) + i) & (STRATA - 1), key, &c))
+            return c;
+    (void)count_at(LAST, 0, &c);
+    return c;
 }
 
 /* Where it was thrown; 0: not known. Only on the thread's own stack is it known what may be read.
@@ -109,17 +138,18 @@ static uint64_t place_of(const struct clp_event_here *h, const struct thrown *x)
     return clp_event_path_find(h->base, t->stack_high, &t->path_hint);
 }
 
-static void keep(const struct clp_event_here *h, const struct thrown *x, uint32_t stratum,
-                 bool learning, bool first)
+static void keep(const struct clp_event_here *h, const struct thrown *x, const struct counted *c,
+                 bool learning)
 {
     struct clp_event_here here = *h;
-    here.urgent = first;
+    here.urgent = c->number <= FIRST;
     const struct clp_event_words texts[] = {{x->type, x->type_units},
                                             {x->message, x->message_units}};
     struct clp_event *e = clp_event_take(&here, CLP_EVENT_EXCEPTION, true, texts);
     if (!e)
         return;
-    e->stratum = stratum;
+    e->stratum = c->stratum;
+    e->epoch = c->owner;
     e->number2 = learning;
     clp_event_commit(e);
 }
@@ -136,13 +166,12 @@ void clp_event_exception(const struct clp_event_here *h)
     }
     if (h->thread)
         site = place_of(h, &x);
-    uint32_t stratum = stratum_of(mix(x.type_hash, site));
-    uint64_t i = 1 + atomic_fetch_add_explicit(&strata[stratum].seen, 1, memory_order_relaxed);
+    struct counted c = count(mix(x.type_hash, site));
     uint32_t cap = site ? PLACES : PLACES_LEARNING;
-    if (h->thread && !clp_reservoir_takes(i, cap, clp_event_random(h->thread)))
+    if (h->thread && !clp_reservoir_takes(c.number, cap, clp_event_random(h->thread)))
         return;
-    keep(h, &x, stratum, !site, i <= FIRST);
-    if (!site && i <= WAKES)
+    keep(h, &x, &c, !site);
+    if (!site && c.number <= WAKES)
         clp_loop_wake(); /* the sooner the way is known, the fewer are told apart by chance */
 }
 
@@ -154,6 +183,8 @@ void clp_event_exception_take(struct clp_event *e, uint64_t pass,
                               const struct clp_events_sink *sink)
 {
     uint32_t at = e->stratum % STRATA;
+    if (atomic_load(&strata[at].seen) >> COUNT_BITS != e->epoch)
+        return; /* so late that it was written without its stack, and the stratum given away */
     if (!kept[at].places) {
         kept[at].cap = e->number2 ? PLACES_LEARNING : PLACES;
         kept[at].places = clp_event_members_alloc(kept[at].cap * sizeof(*kept[at].places));
@@ -181,11 +212,30 @@ static void share(uint32_t at, uint64_t n, const struct clp_events_sink *sink)
     }
 }
 
+static uint64_t take_seen(uint32_t at)
+{
+    uint64_t seen = atomic_load(&strata[at].seen);
+    while (!atomic_compare_exchange_weak(&strata[at].seen, &seen, seen & ~COUNT_MASK))
+        continue;
+    return seen & COUNT_MASK;
+}
+
+/* Unless somebody counts in it meanwhile. */
+static void give_back(uint32_t at)
+{
+    uint64_t seen = atomic_load(&strata[at].seen);
+    if (!atomic_load_explicit(&strata[at].key, memory_order_relaxed) || seen & COUNT_MASK ||
+        !atomic_compare_exchange_strong(&strata[at].seen, &seen, seen + CLOSED))
+        return;
+    atomic_store(&strata[at].key, 0);
+    atomic_store(&strata[at].seen, seen + 2 * CLOSED);
+}
+
 /* One stratum's total, shared among those that were kept. */
 static void write_stratum(uint32_t at, bool flush, uint64_t now_ns,
                           const struct clp_events_sink *sink)
 {
-    uint64_t n = atomic_exchange(&strata[at].seen, 0) + kept[at].carried;
+    uint64_t n = take_seen(at) + kept[at].carried;
     kept[at].carried = 0;
     accounted += kept[at].count || flush ? n : 0;
     if (kept[at].count == 0 && !flush)
@@ -201,8 +251,10 @@ void clp_event_exception_settle(uint64_t now_ns, bool flush, const struct clp_ev
 {
     for (uint32_t i = 0; i < STRATA; i++)
         if (kept[i].count || kept[i].carried ||
-            atomic_load_explicit(&strata[i].seen, memory_order_relaxed))
+            atomic_load_explicit(&strata[i].seen, memory_order_relaxed) & COUNT_MASK)
             write_stratum(i, flush, now_ns, sink);
+        else
+            give_back(i);
 }
 
 void clp_event_exception_totals(struct clp_event_totals *ret)

@@ -35,6 +35,8 @@ struct watch {
     _Atomic uint32_t state;
     _Atomic uint32_t uses; /* tells a number of before from one of now */
     _Atomic int32_t owner;
+    _Atomic uint64_t owned_from_ns; /* what the owner did before is not why the waiter waits */
+    int32_t waiter;
     uint64_t lock, since_ns;
     _Atomic uint64_t ended_ns;
     _Atomic uint64_t random;
@@ -103,6 +105,8 @@ uint32_t clp_event_owner_begin(const struct clp_event_here *h, uint64_t lock, ui
         atomic_store(&w->uses, 1); /* 0 is no number */
     w->lock = lock;
     w->since_ns = h->time_ns;
+    w->waiter = atomic_load(&h->thread->tid);
+    atomic_store(&w->owned_from_ns, h->time_ns);
     atomic_store(&w->owner, (int32_t)owner_tid);
     atomic_store(&w->ended_ns, 0);
     atomic_store(&w->random, h->thread->random | 1);
@@ -120,10 +124,15 @@ void clp_event_owner_took(uint64_t lock, int32_t tid)
 {
     if (!lock || atomic_load_explicit(&W.open, memory_order_relaxed) == 0)
         return;
-    for (uint32_t i = 0; i < WATCHES; i++)
-        if (atomic_load_explicit(&W.watches[i].state, memory_order_acquire) == OPEN &&
-            W.watches[i].lock == lock)
-            atomic_store(&W.watches[i].owner, tid);
+    uint64_t now = clp_clock_monotonic_ns();
+    for (uint32_t i = 0; i < WATCHES; i++) {
+        struct watch *w = &W.watches[i];
+        if (atomic_load_explicit(&w->state, memory_order_acquire) != OPEN || w->lock != lock ||
+            w->waiter == tid)
+            continue; /* its own wait, which is just ending, was for the one before */
+        atomic_store(&w->owned_from_ns, now);
+        atomic_store(&w->owner, tid);
+    }
 }
 
 void clp_event_owner_end(uint32_t watch, uint64_t now_ns, bool told)
@@ -274,7 +283,7 @@ void clp_event_owner_sampled(const struct clp_feed_sample *s)
         uint32_t state = atomic_load(&w->state);
         uint64_t ended = atomic_load(&w->ended_ns);
         if ((state != OPEN && state != TOLD) || atomic_load(&w->owner) != s->thread->tid ||
-            s->time_ns < w->since_ns || (state == TOLD && s->time_ns > ended))
+            s->time_ns < atomic_load(&w->owned_from_ns) || (state == TOLD && s->time_ns > ended))
             continue;
         keep(&w->sampled, s->frames, s->count);
         if (w->whole.running)

@@ -135,6 +135,8 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
         if (t.members > 0 || of->sum.certain > 0 || of->sum.other.sum > 0) {
             of->carried_count = find_factors(&of->count, t.count + of->carried_count);
             of->carried_sum = find_factors(&of->sum, t.sum + of->carried_sum);
+        } else if (of->carried_count <= 0 && of->carried_sum <= 0) {
+            clp_threshold_forget_idle(&s->threshold, i);
         }
     }
     for (const struct clp_event_member *m = s->members; m; m = m->next)

@@ -12,6 +12,8 @@
 
 /* ExceptionThrown, on the throwing thread. */
 void clp_hooks_thrown(void);
+/* EventPipeEventDelivered, on the thread of the event. */
+void clp_hooks_event(uint32_t id);
 /* Loop thread, when the capture ring was drained. */
 void clp_hooks_drained(uint64_t pass);
 
@@ -21,6 +23,11 @@ void clp_hooks_drained(uint64_t pass);
 
 static inline void clp_hooks_thrown(void)
 {
+}
+
+static inline void clp_hooks_event(uint32_t id)
+{
+    (void)id;
 }
 
 static inline void clp_hooks_drained(uint64_t pass)

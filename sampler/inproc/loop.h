@@ -11,7 +11,7 @@
  * without a runtime. */
 struct clp_loop_runtime {
     void (*enumerate)(void);      /* existing threads, modules, bodies; once, on the loop thread */
-    void (*request_detach)(void); /* RequestProfilerDetach */
+    bool (*request_detach)(void); /* RequestProfilerDetach; false: not now */
     /* The two of counted.h, NULL in tests: has the runtime ceased to call us? What may have gone
      * unseen meanwhile is not to be believed any more. Loop thread. */
     bool (*has_lost_count)(void);

@@ -104,17 +104,19 @@ bool clp_runtime_has_lost_count(void)
 }
 
 /* Loop thread: the last reader left and asked for it. Where the runtime has lost count of us a
- * detach would end the process: the library stays, idle, for the next reader. */
-static void request_detach(void)
+ * detach would end the process: the library stays, idle, for the next reader. false: not now, which
+ * the runtime also says for a moment, and whoever asks it at the same time makes it say. */
+static bool request_detach(void)
 {
     struct clr_info *info = clp_runtime_info();
     if (!info || !clp_counted_yes(info, MASK_LOW, MASK_HIGH) || !move(STATE_ACTIVE, STATE_LEAVING))
-        return;
+        return false;
     atomic_store(&usable, NULL);
     if (CLR_OK(info->slots->request_profiler_detach(info, DETACH_HINT_MS)))
-        return;
+        return true;
     atomic_store(&usable, info);
     (void)move(STATE_LEAVING, STATE_ACTIVE);
+    return false;
 }
 
 static struct clp_loop_runtime describe(struct clr_info *info)

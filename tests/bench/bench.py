@@ -81,6 +81,42 @@ class BenchSpans(WebCase):
         self.assertGreaterEqual(median, 0.98)
 
 
+class BenchWeb(WebCase):
+    """What profiling with all types costs a web server whose requests allocate, throw and lock. One process:
+    rounds with and without a recording alternate."""
+
+    SECONDS = int(os.environ.get("CLP_BENCH_WRK_SECONDS", "3"))
+    TYPES = "cpu,wall,exceptions,allocations,locks,liveheap,gc"
+
+    def rate(self, server, recorded):
+        recorder = None
+        if recorded:
+            recorder = self.record(server, 3600, "--types", self.TYPES)
+            self.hook_runs(server, recorder)
+        rate = self.load(server, "/load", 16, self.SECONDS).result()
+        if recorder:
+            self.profile = recorder.finish()
+            wait_for(lambda: not server.library_runs(), 20, "the library's thread ends")
+        return rate
+
+    def test_web(self):
+        server = self.web(tracer="none")
+        for recorded in (False, True, False):  # compiled, and compiled again
+            self.rate(server, recorded)
+        ratios, order = [], random.Random(5)
+        for _ in range(PAIRS):
+            rates = {recorded: self.rate(server, recorded) for recorded in order.sample([False, True], 2)}
+            ratios.append(rates[True] / rates[False])
+        median, low, high = interval(ratios)
+        print(f"requests per second with all types / without: x {median:.4f} [{low:.4f}, {high:.4f}], {PAIRS} pairs; "
+              f"last {rates[True]:.0f} and {rates[False]:.0f} a second, with "
+              f"{self.profile.number('exceptions')} exceptions, "
+              f"{self.profile.number('alloc_bytes') / 1e6:.0f} MB, {self.profile.number('lock_contentions')} waits")
+        for kind in ("exceptions", "alloc_space", "lock_contentions", "wall", "cpu"):
+            self.assertGreater(self.profile.total(kind), 0, kind)
+        self.assertGreaterEqual(high, 0.98)
+
+
 class Figures:
     """One round's figures."""
 
@@ -241,6 +277,46 @@ class BenchEvents(Case):
                                "allocations", lambda t: t["process_cpu_ns"])
         self.assertLessEqual(low, 1.03)
         self.ratio(("allocations", "--rounds", 8), "allocations", lambda t: t["process_cpu_ns"])
+
+
+class BenchHeap(Case):
+    """Collections of a 3 GB heap: what COR_PRF_MONITOR_GC would make ten times as long."""
+
+    TYPES = "cpu,wall,exceptions,allocations,locks,liveheap,gc"
+
+    def one_round(self, target, recorded):
+        recorder = None
+        if recorded:
+            recorder = self.record(target, 3600, "--types", self.TYPES)
+            self.wait_for_library(target, recorder)
+        target.begin()
+        truth = target.end(300)
+        if recorder:
+            self.assertGreater(recorder.finish().total("inuse_space"), 0)
+            wait_for(lambda: not target.library_runs(), 20, "the library's thread ends")
+        return truth
+
+    def test_big_heap(self):
+        """Rounds before, with, and after a recording, in turn: after the first all plain ones come after one."""
+        target = self.target("bigheap", "--heap-mb", os.environ.get("CLP_BENCH_HEAP_MB", "3000"))
+        first = self.one_round(target, False)
+        plain, recorded = [], []
+        for _ in range(max(3, PAIRS // 2)):
+            recorded.append(self.one_round(target, True))
+            plain.append(self.one_round(target, False))
+        print(f"heap {plain[-1]['heap_bytes'] / 1e9:.1f} GB, collections of generation 0, 1, 2 before, with and after: "
+              f"{first['collections']}, {recorded[-1]['collections']}, {plain[-1]['collections']}")
+        for name, figure, least in (
+                ("99th percentile of pauses", lambda t: t["pauses"]["p99_ns"], 0),
+                ("median pause", lambda t: t["pauses"]["p50_ns"], 0),
+                ("background collections", lambda t: t["background"], 4)):
+            with_, without = ([figure(t) for t in rounds] for rounds in (recorded, plain))
+            median, low, high = interval([a / b for a, b in zip(with_, without)])
+            print(f"{name}: x {median:.3f} [{low:.3f}, {high:.3f}], with {with_}, after {without}, "
+                  f"before {figure(first)}")
+            self.assertGreaterEqual(min(with_ + without), least, name)
+            self.assertLessEqual(low, 1.1, name)
+            self.assertGreaterEqual(high, 0.9, name)
 
 
 class BenchAgent(Case):

@@ -24,12 +24,12 @@ PERIOD = 3
 
 
 class Agent:
-    def __init__(self, test, upload, marker, period=PERIOD, more=""):
+    def __init__(self, test, upload, marker, period=PERIOD, more="", profile=""):
         self.directory = tempfile.mkdtemp(prefix="clp-agent-")
         test.addCleanup(self.close)
         self.config = os.path.join(self.directory, "clrpulse.yaml")
         with open(self.config, "w") as file:
-            file.write(f"profile: {{ period: {period}s }}\n"
+            file.write(f"profile: {{ period: {period}s{profile} }}\n"
                        f"targets: {{ include: ['*{marker}*']{more.format(dir=self.directory)} }}\n"
                        f"upload: [ {upload.format(dir=self.directory)} ]\n"
                        f"state: {{ dir: {self.directory}/state }}\n"

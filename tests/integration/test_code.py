@@ -6,10 +6,34 @@ import re
 import harness
 from harness import Case, Recorded
 
-NUMBERED = re.compile(r"(?:^|\.)(Work|Inner|Dyn)(\d+)(Inner)?(?:\(|$)")
+NUMBERED = re.compile(r"(?:^|\.)(Work|Inner|Act|Dyn)(\d+)(Inner)?(?:\(|$)")
 
 
-class TestCollectible(Case):
+class NumberedNames(Case):
+    """Rules of the program's names (Collectible.cs): all of one call hold one number, which belongs to
+    the thread, and only some follow each other."""
+
+    modulus = 1
+
+    @staticmethod
+    def names_of(frames):
+        return [match for match in map(NUMBERED.search, frames) if match]
+
+    def check_one_call(self, sample, names):
+        numbers = {int(match[2]) for match in names}
+        self.assertEqual(len(numbers), 1, f"names of two plug-ins in one call: {sample.stack}")
+        kinds = [match[1] + (match[3] or "") for match in names]
+        allowed = (["Inner", "Work"], ["Work"], ["DynInner", "Dyn"], ["Dyn"], ["Act"], ["Inner", "Act"])
+        self.assertIn(kinds, allowed, f"an impossible call: {sample.stack}")
+        if sample.thread():  # what is alive belongs to no thread
+            self.check_thread(sample.thread(), names, sample)
+
+    def check_thread(self, thread, names, sample):
+        self.assertEqual(int(names[0][2]) % self.modulus, int(thread.rsplit("-", 1)[1]),
+                         f"thread {thread} never ran that: {sample.stack} {sample.labels}")
+
+
+class TestCollectible(NumberedNames):
     def test_names(self):
         contexts, dynamics = (500, 5000) if harness.framework() == "net10.0" else (200, 2000)
         target = self.target("collectible", "--contexts", contexts, "--dynamics", dynamics)
@@ -42,26 +66,15 @@ class TestCollectible(Case):
         if call <= 0:
             return
         above = sample.stack[:call]
-        found = [NUMBERED.search(frame) for frame in above]
-        names = [match for match in found if match]
+        names = self.names_of(above)
         if any(frame in ("[unknown]", "[dynamic, gone]") for frame in above):
             weights["missing"] += sample.value()
         elif names:
-            self.check_names(sample, names)
+            self.check_one_call(sample, names)
             seen.add((names[0][1][:3], names[0][2]))
             weights["right"] += sample.value()
             kind = "dynamic" if names[0][1] == "Dyn" else "context"
             weights[kind] += sample.value()
-
-    def check_names(self, sample, names):
-        numbers = {int(match[2]) for match in names}
-        self.assertEqual(len(numbers), 1, f"names of two plug-ins in one call: {sample.stack}")
-        kinds = [match[1] + (match[3] or "") for match in names]
-        allowed = (["Inner", "Work"], ["Work"], ["DynInner", "Dyn"], ["Dyn"])
-        self.assertIn(kinds, allowed, f"an impossible call: {sample.stack}")
-        thread = int(sample.thread().rsplit("-", 1)[1])
-        self.assertEqual(numbers.pop() % self.modulus, thread,
-                         f"thread {sample.thread()} never ran that: {sample.stack}")
 
 
 if __name__ == "__main__":

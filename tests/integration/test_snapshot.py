@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Our walk against the runtime's own, frame by frame.
 
-The library's test build asks the runtime for a stack (DoStackSnapshot) at every exception, at the
-point where it captures the thread itself, and compares the managed frames of both."""
+The library's test build asks the runtime for a stack (DoStackSnapshot) at every exception, or at every
+sampled allocation, at the point where it captures the thread itself, and compares the managed frames of
+both."""
 
 import json
 import os
@@ -23,6 +24,10 @@ KINDS = (
     "OsrThrows.Handles", "OsrThrows.Large", "FrameThrows.Stackalloc", "FrameThrows.Frames",
     "FrameThrows.Recursion", "RuntimeThrows.Hardware", "RuntimeThrows.InHandler",
     "RuntimeThrows.Helpers")
+# Where the program itself allocates nothing, or too rarely to be met often enough.
+WITHOUT_ALLOCATION = ("RuntimeThrows.Hardware", "RuntimeThrows.Helpers", "RuntimeThrows.InHandler",
+                      "AsyncThrows.Run")
+BALLAST_BYTES = 50_000
 FILTER_KINDS = (
     "JsonThrows.Run", "JsonThrows+Curious.get_Source", "ReflectionThrows.Run",
     "FuncletThrows.InFilter", "FuncletThrows.Accept", "FuncletThrows.Refuse", "OsrThrows.Accepts",
@@ -68,17 +73,21 @@ class Report:
 
 
 class TestSnapshot(Case):
-    def run_until_enough(self, gc_rate, env, amid):
-        filters = filters_survive(gc_rate)
-        target = self.target("throws", "--threads", 4, "--gc-rate", gc_rate,
-                             "--filters", int(filters), env={"CLP_TEST_VERIFY_OUT": "snapshots", **(env or {})})
+    def run_until_enough(self, gc_rate, env, amid, allocations):
+        filters = filters_survive(gc_rate) and not allocations  # they make collections
+        target = self.target("throws", "--threads", 4, "--gc-rate", gc_rate, "--filters", int(filters),
+                             "--ballast", BALLAST_BYTES if allocations else 0,
+                             env={"CLP_TEST_VERIFY_OUT": "snapshots", **(env or {}),
+                                  **({"CLP_TEST_VERIFY": "allocations"} if allocations else {})})
         self.assertEqual(target.ready["server_gc"], env is self.SERVER, target.ready)
         report = Report(os.path.join(target.directory, "snapshots"),
-                        KINDS + FILTER_KINDS if filters else KINDS)
+                        [kind for kind in (KINDS + FILTER_KINDS if filters else KINDS)
+                         if not (allocations and kind in WITHOUT_ALLOCATION)])
         if amid:
             target.begin()
             time.sleep(0.5)
-        recorder = self.record(target, SECONDS_MAX + 20, env={
+        types = "cpu,allocations" if allocations else "cpu,wall"
+        recorder = self.record(target, SECONDS_MAX + 20, "--types", types, env={
             "CLRPULSE_LIBRARY": harness.environment("CLP_TEST_LIBRARY")})
         self.wait_for_library(target, recorder)
         begun = time.monotonic()
@@ -97,8 +106,8 @@ class TestSnapshot(Case):
         self.assertTrue(target.alive(), target.describe_end)
         return report, truth, seconds
 
-    def check(self, gc_rate=0, env=None, amid=False):
-        report, truth, seconds = self.run_until_enough(gc_rate, env, amid)
+    def check(self, gc_rate=0, env=None, amid=False, allocations=False):
+        report, truth, seconds = self.run_until_enough(gc_rate, env, amid, allocations)
         totals = report.totals()
         self.assertIsNotNone(totals, "nothing was compared")
         kinds = report.of_kinds()
@@ -131,6 +140,16 @@ class TestSnapshot(Case):
 
     def test_storm_highest(self):
         self.check(-1)
+
+    def test_allocations(self):
+        """Ten thousand sampled allocations: the method that allocates is there, and all its callers."""
+        self.check(allocations=True)
+
+    def test_allocations_storm(self):
+        self.check(-1, allocations=True)
+
+    def test_allocations_untiered(self):
+        self.check(env=self.UNTIERED, allocations=True)
 
     def test_attached_amid(self):
         """All that runs is older than the library, while the runtime goes on compiling."""

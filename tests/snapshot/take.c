@@ -142,7 +142,7 @@ static struct clp_snapshot *make(uint64_t bytes)
     return s;
 }
 
-void clp_hooks_thrown(void)
+static void take_here(void)
 {
     struct clr_info *info = clp_runtime_info();
     uint64_t low, high, here = (uint64_t)(uintptr_t)__builtin_frame_address(0);
@@ -157,4 +157,29 @@ void clp_hooks_thrown(void)
     }
     take(info, s, high);
     put(s);
+}
+
+/* What stacks are compared at: CLP_TEST_VERIFY=allocations, else exceptions. Both at once would
+ * have one delay the other. */
+static bool at_allocations(void)
+{
+    static _Atomic int answer = -1;
+    if (atomic_load(&answer) < 0) {
+        const char *what = getenv("CLP_TEST_VERIFY");
+        atomic_store(&answer, what && strcmp(what, "allocations") == 0);
+    }
+    return atomic_load(&answer) == 1;
+}
+
+void clp_hooks_thrown(void)
+{
+    if (!at_allocations())
+        take_here();
+}
+
+/* AllocationTick, AllocationSampled. */
+void clp_hooks_event(uint32_t id)
+{
+    if ((id == 10 || id == 303) && at_allocations())
+        take_here();
 }

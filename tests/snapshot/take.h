@@ -1,5 +1,6 @@
-/* The taking side: in ExceptionThrown, on the throwing thread, first the same capture that the
- * signal handler would make at this point, then the runtime's own walk (DoStackSnapshot). */
+/* The taking side: in ExceptionThrown, or in the event of a sampled allocation, on the thread where
+ * it happens, first the same capture that the signal handler would make at this point, then the
+ * runtime's own walk (DoStackSnapshot). */
 #ifndef CLP_TESTS_SNAPSHOT_TAKE_H
 #define CLP_TESTS_SNAPSHOT_TAKE_H
 
@@ -20,7 +21,7 @@ struct clp_snapshot {
 
 /* The oldest snapshot that was taken, or NULL; the caller frees it. Loop thread. */
 struct clp_snapshot *clp_snapshot_next(void);
-/* Exceptions at which none was taken: too many waited, or the thread's stack is not known. */
+/* Events at which none was taken: too many waited, or the thread's stack is not known. */
 uint64_t clp_snapshot_skipped(void);
 
 #endif

@@ -201,10 +201,6 @@ class TestStress(Case):
         for profile in rounds.profiles:
             self.assertGreater(profile.total("exceptions"), 1000)
 
-    def test_event_collectible(self):
-        rounds = self.events("collectible", gc_rate=20)
-        self.assertEqual(len(rounds.profiles), PAIRS)
-
     def test_event_exceptions(self):
         rounds = self.events("exceptions", "--rate", 0, "--threads", 4)
         for truth, profile in zip(rounds.recorded, rounds.profiles):

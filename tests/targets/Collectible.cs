@@ -1,10 +1,8 @@
 using System;
+using System.Collections.Generic;
 using System.IO;
 using System.Reflection;
 using System.Reflection.Emit;
-using System.Reflection.Metadata;
-using System.Reflection.Metadata.Ecma335;
-using System.Reflection.PortableExecutable;
 using System.Runtime.CompilerServices;
 using System.Runtime.Loader;
 using System.Text.Json;
@@ -15,11 +13,18 @@ namespace ClpTarget;
 // Code that comes and goes: collectible load contexts and dynamic methods, made, run and dropped.
 // Every name holds its number; WorkN calls only InnerN, DynN only DynNInner, and thread K runs only
 // numbers with N % threads == K.  A name taken from a dead neighbour breaks one of these rules.
+//   --contexts N, --dynamics N   so many are made in a round (--endless 1: over and over)
+//   --events 1   contexts also throw, allocate and wait for a lock (ActN), types of their own
 internal sealed class CollectibleMode : Mode
 {
     private readonly Crew crew = new();
+    public Crew Crew => crew;
     private readonly int contexts, dynamics, threads;
     private readonly ulong contextCpuNs, dynamicCpuNs;
+    private readonly bool events, endless;
+    private readonly object shared = new();
+    private readonly object?[] kept = new object?[64]; // of the latest contexts, which live with them
+    private readonly List<WeakReference> made = new();
     private long contextsRun, dynamicsRun;
     private Thread? collector;
     private volatile bool stop;
@@ -31,6 +36,8 @@ internal sealed class CollectibleMode : Mode
         threads = options.Count("threads", 2);
         contextCpuNs = (ulong)(options.Number("context-ms", 20) * 1e6);
         dynamicCpuNs = (ulong)(options.Number("dynamic-ms", 4) * 1e6);
+        events = options.Count("events", 0) != 0;
+        endless = options.Count("endless", 0) != 0;
     }
 
     public override void Prepare()
@@ -40,6 +47,14 @@ internal sealed class CollectibleMode : Mode
     }
 
     private void RunAll(Worker worker)
+    {
+        do
+        {
+            RunRound(worker);
+        } while (endless && !worker.Stop);
+    }
+
+    private void RunRound(Worker worker)
     {
         int most = Math.Max(contexts, dynamics);
         // Spread evenly, so that both kinds are always mixed.
@@ -67,8 +82,25 @@ internal sealed class CollectibleMode : Mode
         var work = assembly.GetType($"Plugin{number}.Worker")!.GetMethod($"Work{number}")!
             .CreateDelegate<Func<ulong, int, ulong>>();
         worker.Checksum += CallFor(work, contextCpuNs);
+        if (events)
+            kept[number % kept.Length] = CallForEvents(assembly, number);
+        Remember(context);
         context.Unload();
     }
+
+    private void Remember(AssemblyLoadContext context)
+    {
+        lock (made)
+        {
+            if (made.Count >= 4 * kept.Length)
+                made.RemoveAll(m => !m.IsAlive);
+            made.Add(new WeakReference(context));
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private object CallForEvents(Assembly assembly, int number) => assembly.GetType($"Plugin{number}.Worker")!
+        .GetMethod($"Act{number}")!.CreateDelegate<Func<object, int, object>>()(shared, 20);
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private void RunDynamic(Worker worker, int number)
@@ -102,132 +134,35 @@ internal sealed class CollectibleMode : Mode
     public override void Begin()
     {
         contextsRun = dynamicsRun = 0;
+        made.Clear();
         stop = false;
         collector = new Thread(Collect) { IsBackground = true, Name = "collector" };
         collector.Start();
         crew.Begin();
     }
 
-    // The work is of a fixed size: the end is when it is done.
+    // Work of a fixed size ends when it is done.
     public override void End()
     {
-        crew.WaitUntilDone();
+        if (endless)
+            crew.End();
+        else
+            crew.WaitUntilDone();
         stop = true;
         collector!.Join();
+        for (int i = 0; i < 2; i++)
+        {
+            GC.Collect();
+            GC.WaitForPendingFinalizers();
+        }
     }
 
     public override void Describe(Utf8JsonWriter json)
     {
         json.WriteNumber("contexts", contextsRun);
+        json.WriteNumber("contexts_left", made.FindAll(m => m.IsAlive).Count);
         json.WriteNumber("dynamics", 2 * dynamicsRun);
         json.WriteNumber("modulus", threads);
         crew.Describe(json);
-    }
-}
-
-// An assembly of one type, Plugin<N>.Worker, with two static methods:
-//   ulong Work<N>(ulong x, int n)    calls Inner<N> n times
-//   ulong Inner<N>(ulong x, int n)   n steps of arithmetic
-internal static class Plugin
-{
-    public static byte[] Build(int number)
-    {
-        var metadata = new MetadataBuilder();
-        var code = new BlobBuilder();
-        var bodies = new MethodBodyStreamEncoder(code);
-        Header(metadata, number);
-        TypeReferenceHandle baseType = ObjectType(metadata);
-        BlobHandle signature = Signature(metadata);
-
-        MethodDefinitionHandle inner = Method(metadata, $"Inner{number}", signature, InnerBody(bodies));
-        Method(metadata, $"Work{number}", signature, WorkBody(bodies, inner));
-        metadata.AddTypeDefinition(default, default, metadata.GetOrAddString("<Module>"), default,
-            MetadataTokens.FieldDefinitionHandle(1), MetadataTokens.MethodDefinitionHandle(1));
-        metadata.AddTypeDefinition(TypeAttributes.Public | TypeAttributes.Abstract | TypeAttributes.Sealed,
-            metadata.GetOrAddString($"Plugin{number}"), metadata.GetOrAddString("Worker"), baseType,
-            MetadataTokens.FieldDefinitionHandle(1), inner);
-
-        var image = new BlobBuilder();
-        new ManagedPEBuilder(PEHeaderBuilder.CreateLibraryHeader(), new MetadataRootBuilder(metadata), code)
-            .Serialize(image);
-        return image.ToArray();
-    }
-
-    private static void Header(MetadataBuilder metadata, int number)
-    {
-        metadata.AddModule(0, metadata.GetOrAddString($"Plugin{number}.dll"),
-            metadata.GetOrAddGuid(Guid.NewGuid()), default, default);
-        metadata.AddAssembly(metadata.GetOrAddString($"Plugin{number}"), new Version(1, 0, 0, 0), default,
-            default, 0, AssemblyHashAlgorithm.None);
-    }
-
-    private static TypeReferenceHandle ObjectType(MetadataBuilder metadata)
-    {
-        AssemblyName core = typeof(object).Assembly.GetName();
-        AssemblyReferenceHandle reference = metadata.AddAssemblyReference(
-            metadata.GetOrAddString(core.Name!), core.Version!, default,
-            metadata.GetOrAddBlob(core.GetPublicKeyToken()!), default, default);
-        return metadata.AddTypeReference(reference, metadata.GetOrAddString("System"),
-            metadata.GetOrAddString("Object"));
-    }
-
-    private static BlobHandle Signature(MetadataBuilder metadata)
-    {
-        var blob = new BlobBuilder();
-        new BlobEncoder(blob).MethodSignature().Parameters(2, r => r.Type().UInt64(), p =>
-        {
-            p.AddParameter().Type().UInt64();
-            p.AddParameter().Type().Int32();
-        });
-        return metadata.GetOrAddBlob(blob);
-    }
-
-    private static MethodDefinitionHandle Method(MetadataBuilder metadata, string name, BlobHandle signature,
-        int body) => metadata.AddMethodDefinition(MethodAttributes.Public | MethodAttributes.Static,
-            MethodImplAttributes.IL | MethodImplAttributes.NoInlining, metadata.GetOrAddString(name), signature,
-            body, MetadataTokens.ParameterHandle(metadata.GetRowCount(TableIndex.Param) + 1));
-
-    private static int InnerBody(MethodBodyStreamEncoder bodies)
-    {
-        var il = new InstructionEncoder(new BlobBuilder(), new ControlFlowBuilder());
-        LabelHandle again = il.DefineLabel();
-        il.MarkLabel(again);
-        il.LoadArgument(0);
-        il.LoadConstantI8(6364136223846793005);
-        il.OpCode(ILOpCode.Mul);
-        il.LoadConstantI8(1442695040888963407);
-        il.OpCode(ILOpCode.Add);
-        il.StoreArgument(0);
-        CountDown(il, again);
-        il.LoadArgument(0);
-        il.OpCode(ILOpCode.Ret);
-        return bodies.AddMethodBody(il);
-    }
-
-    private static int WorkBody(MethodBodyStreamEncoder bodies, MethodDefinitionHandle inner)
-    {
-        var il = new InstructionEncoder(new BlobBuilder(), new ControlFlowBuilder());
-        LabelHandle again = il.DefineLabel();
-        il.MarkLabel(again);
-        il.LoadArgument(0);
-        il.LoadConstantI4(5000);
-        il.Call(inner);
-        il.StoreArgument(0);
-        CountDown(il, again);
-        il.LoadArgument(0);
-        il.OpCode(ILOpCode.Ret);
-        return bodies.AddMethodBody(il);
-    }
-
-    // while (--n > 0)
-    private static void CountDown(InstructionEncoder il, LabelHandle again)
-    {
-        il.LoadArgument(1);
-        il.LoadConstantI4(1);
-        il.OpCode(ILOpCode.Sub);
-        il.StoreArgument(1);
-        il.LoadArgument(1);
-        il.LoadConstantI4(0);
-        il.Branch(ILOpCode.Bgt, again);
     }
 }

@@ -124,6 +124,18 @@ internal sealed class Crew
         Workers.ForEach(w => w.Join());
     }
 
+    // Loops of the worker that made the fewest, of those that make any.
+    public long Steps()
+    {
+        long least = long.MaxValue;
+        foreach (Worker w in Workers)
+        {
+            long loops = Volatile.Read(ref w.Loops);
+            least = loops > 0 ? Math.Min(least, loops) : least;
+        }
+        return least == long.MaxValue ? 0 : least;
+    }
+
     // For modes whose work is of a fixed size.
     public void WaitUntilDone() => Workers.ForEach(w => w.Join());
 

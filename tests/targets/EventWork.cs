@@ -16,6 +16,7 @@ internal sealed class ExceptionsMode : Mode
 {
     private const int Sites = 6;
     private readonly Crew crew = new();
+    public Crew Crew => crew;
     private readonly double rate;
     private readonly int threads, mask;
     private readonly bool longMessages;
@@ -181,9 +182,20 @@ internal sealed class ExceptionsMode : Mode
     }
 }
 
+// Who asks for its message waits for ever.
 internal sealed class Ошибка : Exception
 {
     public Ошибка(string message) : base(message) { }
+
+    public override string Message
+    {
+        get
+        {
+            Interlocked.Increment(ref GetterThrows.Runs);
+            Thread.Sleep(Timeout.Infinite);
+            return "";
+        }
+    }
 }
 
 // Who asks for its message is told off.
@@ -243,11 +255,13 @@ internal static class Filler
     }
 }
 
-// Objects of three classes: --small, --middle, --big of each a round, --rounds; --alternate 1: mixed.
+// Objects of three classes: --small, --middle, --big of each a round, --rounds (0: until the end);
+// --alternate 1: mixed.
 //   --busy MB    with --alternate: a fixed amount of other work between, for so many megabytes a second
 internal sealed class AllocationsMode : Mode
 {
     private readonly Crew crew = new();
+    public Crew Crew => crew;
     private readonly int small, middle, big, rounds;
     private readonly bool alternate;
     private readonly double busyMegabytes;
@@ -273,7 +287,7 @@ internal sealed class AllocationsMode : Mode
 
     private void Work(Worker w)
     {
-        for (int round = 0; round < rounds; round++)
+        for (int round = 0; rounds > 0 ? round < rounds : !w.Stop; round++)
         {
             if (alternate)
                 Alternate();
@@ -331,15 +345,16 @@ internal sealed class AllocationsMode : Mode
     }
 
     public override void Begin() => crew.Begin();
-    public override void End() => crew.WaitUntilDone();
+    public override void End() => crew.End();
 
     public override void Describe(Utf8JsonWriter json)
     {
+        long done = crew.Workers[0].Loops;
         json.WriteStartObject("allocated");
         // The runtime writes a nested type without what it is nested in.
-        Class(json, "Small", (long)small * rounds, 32);
-        Class(json, "System.Byte[]", (long)middle * rounds, 1024);
-        Class(json, "System.Int32[,]", (long)big * rounds, BigBytes);
+        Class(json, "Small", small * done, 32);
+        Class(json, "System.Byte[]", middle * done, 1024);
+        Class(json, "System.Int32[,]", big * done, BigBytes);
         json.WriteEndObject();
         crew.Describe(json);
     }
@@ -358,6 +373,7 @@ internal sealed class AllocationsMode : Mode
 internal sealed class LocksMode : Mode
 {
     private readonly Crew crew = new();
+    public Crew Crew => crew;
     private readonly object longLock = new(), shortLock = new();
     private readonly int longMs, threads;
     private readonly SemaphoreSlim taken = new(0);
@@ -412,6 +428,7 @@ internal sealed class LocksMode : Mode
                 while (Native.Now(Native.ClockMonotonic) < got + 1_000_000)
                     Thread.Sleep(1);
             }
+            w.Loops++;
         }
     }
 
@@ -471,16 +488,20 @@ internal sealed class DeadlockMode : Mode
     public override void Describe(Utf8JsonWriter json) => crew.Describe(json);
 }
 
-// GC.Collect of each generation from three call paths: --rounds.
+// GC.Collect of each generation from three call paths: --rounds; --rest N ms between rounds.
 internal sealed class CollectionsMode : Mode
 {
     private readonly Crew crew = new();
-    private readonly int rounds;
+    private readonly int rounds, rest;
     private readonly int[] before = new int[3], after = new int[3];
     private TimeSpan pauseBefore, pauseAfter;
     private readonly List<byte[]> ballast = new();
 
-    public CollectionsMode(Options options) => rounds = options.Count("rounds", 20);
+    public CollectionsMode(Options options)
+    {
+        rounds = options.Count("rounds", 20);
+        rest = options.Count("rest", 5);
+    }
 
     public override void Prepare()
     {
@@ -496,7 +517,7 @@ internal sealed class CollectionsMode : Mode
             Collect0();
             Collect1();
             Collect2();
-            Thread.Sleep(5);
+            Thread.Sleep(rest);
         }
     }
 

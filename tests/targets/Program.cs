@@ -49,6 +49,8 @@ internal static class Program
         ["exceptions"] = o => new ExceptionsMode(o),
         ["allocations"] = o => new AllocationsMode(o),
         ["locks"] = o => new LocksMode(o),
+        ["everything"] = o => new EverythingMode(o),
+        ["bigheap"] = o => new BigHeapMode(o),
         ["leak"] = o => new LeakMode(o),
         ["owners"] = o => new OwnersMode(o),
         ["deadlock"] = o => new DeadlockMode(o),

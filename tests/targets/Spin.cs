@@ -88,6 +88,7 @@ internal sealed class SpinMode : Mode
 internal sealed class ChurnMode : Mode
 {
     private readonly Crew crew = new();
+    public Crew Crew => crew;
     private readonly double perSecond;
     private readonly ulong cpuNs;
     private long started, finished;
@@ -110,6 +111,7 @@ internal sealed class ChurnMode : Mode
             var thread = new Thread(ShortLife) { IsBackground = true };
             thread.Start();
             started++;
+            worker.Loops++;
             next += interval;
             ulong now = Native.Now(Native.ClockMonotonic);
             if (next > now)

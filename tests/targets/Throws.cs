@@ -8,10 +8,12 @@ namespace ClpTarget;
 // debugger, a profiler) sees each stack at the moment of the throw.
 //   --only KIND,...  some kinds
 //   --threads N      so many threads, each with its share of the kinds; else one for each kind
+//   --ballast N      each exception holds so many bytes: whoever is told of allocations sees the stacks too
 //   --filters 0      without the kinds that run exception filters, their own or the framework's
 internal sealed class ThrowsMode : Mode
 {
     private readonly Crew crew = new();
+    public Crew Crew => crew;
     private readonly List<(string Name, Func<Worker, ulong> Step)> kinds = new();
     private readonly string only;
     private readonly int threads;
@@ -22,6 +24,7 @@ internal sealed class ThrowsMode : Mode
         only = options.Text("only", "");
         threads = options.Count("threads", 0);
         filters = options.Count("filters", 1) != 0;
+        Thrown.BallastBytes = options.Count("ballast", 0);
     }
 
     public override void Prepare()
@@ -77,9 +80,17 @@ internal sealed class ThrowsMode : Mode
 
 internal sealed class Thrown : Exception
 {
-    public int Value { get; }
+    public static int BallastBytes;
+    private static readonly byte[] None = Array.Empty<byte>();
 
-    public Thrown(int value) : base("thrown") => Value = value;
+    public int Value { get; }
+    public byte[] Ballast { get; }
+
+    public Thrown(int value) : base("thrown")
+    {
+        Value = value;
+        Ballast = BallastBytes > 0 ? new byte[BallastBytes] : None;
+    }
 }
 
 internal sealed class OtherThrown : Exception

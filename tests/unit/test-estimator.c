@@ -195,6 +195,8 @@ static void end_epoch(struct clp_threshold *t, struct epoch *e, struct estimate 
         all.sum += one.sum;
         all.members += one.members;
         strata += one.members > 0;
+        if (!one.members && e->rest_count[s] <= 0)
+            clp_threshold_forget_idle(t, s);
     }
     for (unsigned i = 0; i < e->n; i++) {
         const struct kept *k = &e->kept[i];
@@ -259,6 +261,52 @@ static void test_waits_are_unbiased_and_their_totals_exact(void **state)
     }
     assert_equivalent(&counts, 0.02);
     assert_equivalent(&sums, 0.02);
+}
+
+/* More classes than there are strata, but not at once: each is told apart as long as it is alone.
+ */
+static void test_classes_that_come_and_go_are_told_apart(void **state)
+{
+    static struct epoch e;
+    struct clp_threshold t;
+    (void)state;
+    begin_run(1);
+    begin(&t, &e, 100);
+    for (unsigned generation = 0; generation < 20; generation++) {
+        struct estimate got = {0};
+        for (unsigned i = 0; i < 4000; i++)
+            offer(&t, &e, 1 + generation * 8 + i % 8, i % 8 % 3, 1, 10 + i % 100);
+        end_epoch(&t, &e, &got);
+        for (unsigned key = 1 + generation * 8; key < 1 + (generation + 1) * 8; key++) {
+            unsigned places = 0;
+            for (unsigned s = 0; s < STRATA; s++)
+                places += atomic_load(&e.strata[s].key) == key;
+            assert_int_equal(places, 1);
+        }
+    }
+}
+
+/* A class that pauses for an epoch keeps its place. */
+static void test_a_pause_is_no_end(void **state)
+{
+    static struct epoch e;
+    struct clp_threshold t;
+    struct estimate got = {0};
+    (void)state;
+    begin(&t, &e, 100);
+    for (unsigned i = 0; i < 6; i++) {
+        if (i % 2 == 0)
+            offer(&t, &e, 7, 0, 1, 10);
+        end_epoch(&t, &e, &got);
+        unsigned places = 0;
+        for (unsigned s = 0; s < STRATA; s++)
+            places += atomic_load(&e.strata[s].key) == 7;
+        assert_int_equal(places, 1);
+    }
+    for (unsigned i = 0; i < 2; i++)
+        end_epoch(&t, &e, &got);
+    for (unsigned s = 0; s < STRATA; s++)
+        assert_int_equal(atomic_load(&e.strata[s].key), 0);
 }
 
 /* Many locks, for each of which short waits and heavy-tailed long ones compete, so that few of each
@@ -502,6 +550,8 @@ int main(void)
         cmocka_unit_test(test_a_burst_is_bounded),
         cmocka_unit_test(test_many_classes_are_bounded),
         cmocka_unit_test(test_a_rare_class_is_kept),
+        cmocka_unit_test(test_classes_that_come_and_go_are_told_apart),
+        cmocka_unit_test(test_a_pause_is_no_end),
         cmocka_unit_test(test_pressure_of_the_ring_biases_nothing),
         cmocka_unit_test(test_a_turn_parts_epochs),
         cmocka_unit_test(test_an_epoch_cut_short_is_no_quiet_one),

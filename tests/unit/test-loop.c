@@ -50,9 +50,12 @@ static void on_enumerate(void)
     enumerated++;
 }
 
-static void on_request_detach(void)
+/* Refused so many times first. */
+static _Atomic int detach_refusals;
+
+static bool on_request_detach(void)
 {
-    detach_requests++;
+    return detach_requests++ >= detach_refusals;
 }
 
 static bool on_has_lost_count(void)
@@ -435,6 +438,22 @@ static void test_bye_of_the_last_may_ask_for_detach(void **state)
     assert_int_equal(detach_requests, 1);
     loop_reader_close(&readers[0]);
     loop_reader_close(&readers[1]);
+}
+
+static void test_a_refused_detach_is_asked_for_again(void **state)
+{
+    (void)state;
+    start_loop();
+    detach_refusals = 2;
+    loop_reader_open(&readers[0], RING, CPU, INTERVAL);
+    loop_reader_bye(&readers[0], CLP_BYE_DETACH_IF_LAST);
+    for (int i = 0; i < 10000 && detach_requests < 3; i++)
+        usleep(1000);
+    assert_int_equal(detach_requests, 3);
+    usleep(300000); /* longer than between two tries: it was granted */
+    assert_int_equal(detach_requests, 3);
+    detach_refusals = 0;
+    loop_reader_close(&readers[0]);
 }
 
 static void expect_recount(struct loop_reader *r)
@@ -847,6 +866,7 @@ int main(int argc, char **argv)
         WITH_LOOP(test_shutdown_says_its_last_words),
 #endif
         WITH_LOOP(test_bye_of_the_last_may_ask_for_detach),
+        WITH_LOOP(test_a_refused_detach_is_asked_for_again),
         WITH_LOOP(test_a_runtime_that_has_lost_count_is_put_right),
         WITH_LOOP(test_a_reader_that_was_never_counted_waits),
         WITH_LOOP(test_a_fifth_reader_is_told),

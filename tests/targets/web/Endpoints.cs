@@ -78,6 +78,36 @@ internal static class Endpoints
         return "slept";
     }
 
+    // What a handler of a small service does: ten kilobytes in small objects, an exception now and then, and a lock
+    // that others want.
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    internal static string LoadEndpoint()
+    {
+        var words = new List<string>();
+        for (int i = 0; i < 80; i++)
+            words.Add("word " + i.ToString());
+        try
+        {
+            words.Add(Parse(Interlocked.Increment(ref asked) % 4 == 0 ? "no number" : "7"));
+        }
+        catch (FormatException)
+        {
+            words.Add("0");
+        }
+        lock (Recent)
+        {
+            string all = string.Join(' ', words);
+            Recent[all.Length % 100] = all;
+            return all;
+        }
+    }
+
+    private static readonly Dictionary<int, string> Recent = new();
+    private static long asked;
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static string Parse(string text) => int.Parse(text).ToString();
+
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static void AfterRequest(object? _) => Burn(2);
 

@@ -44,6 +44,7 @@ internal sealed class WebMode : Mode
                 t => t.AddAspNetCoreInstrumentation().AddSource(Endpoints.Source.Name));
         WebApplication app = builder.Build();
         app.MapGet("/plain", () => "plain");
+        app.MapGet("/load", Endpoints.LoadEndpoint);
         app.MapGet("/burn/{ms}", (int ms) => Sync("/burn/{ms}", Endpoints.BurnEndpoint, ms));
         app.MapGet("/sleep/{ms}", (int ms) => Sync("/sleep/{ms}", Endpoints.SleepEndpoint, ms));
         app.MapGet("/mixed/{id}", (int id) =>

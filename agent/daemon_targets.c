@@ -143,14 +143,38 @@ static void share_memory(struct clp_daemon *d)
             clp_target_set_share(d->roster.members[i]->target, share);
 }
 
+static bool may_take_events(const struct clp_daemon *d, const struct clp_member *m,
+                            const struct clp_fault *f)
+{
+    return f->error == CLP_FAULT_REFUSED && !m->events &&
+           d->options.config->targets_engine == CLP_CONFIG_ENGINE_AUTO;
+}
+
+/* The next scan begins anew, with the other engine. */
+static void take_events_instead(struct clp_daemon *d, struct clp_member *m,
+                                const struct clp_fault *f, uint64_t now_ns)
+{
+    m->events = m->library_refused = true;
+    snprintf(m->why_events, sizeof(m->why_events), "%s", f->text);
+    clp_member_set(m, CLP_MEMBER_SEEN, now_ns,
+                   "the library is refused: the engine eventpipe is next");
+    clp_scan_hold(d->scan, m->pid, now_ns);
+    clp_scan_hurry(d->scan);
+}
+
 static void begin(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
                   uint64_t now_ns)
 {
     struct clp_fault fault = {0};
+    char why[CLP_FAULT_BYTES];
     choose_engine(d, m, p);
     if (start_target(d, m, p, &fault) < 0) {
         clp_member_leave(m);
-        fail_member(d, m, &fault, now_ns);
+        /* The library has no place there. */
+        if (may_take_events(d, m, &fault) && !clp_dotnet_unsupported(p, why, sizeof(why)))
+            take_events_instead(d, m, &fault, now_ns);
+        else
+            fail_member(d, m, &fault, now_ns);
         return;
     }
     d->targets++;
@@ -262,22 +286,9 @@ static void leave(struct clp_daemon *d, struct clp_member *m)
     share_memory(d);
 }
 
-/* The next scan begins anew, with the other engine. */
-static void take_events_instead(struct clp_daemon *d, struct clp_member *m,
-                                const struct clp_fault *f, uint64_t now_ns)
-{
-    m->events = m->library_refused = true;
-    snprintf(m->why_events, sizeof(m->why_events), "%s", f->text);
-    clp_member_set(m, CLP_MEMBER_SEEN, now_ns,
-                   "the library is refused: the engine eventpipe is next");
-    clp_scan_hold(d->scan, m->pid, now_ns);
-    clp_scan_hurry(d->scan);
-}
-
 static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now_ns)
 {
     struct clp_fault f = *clp_target_fault(m->target);
-    bool refused = f.error == CLP_FAULT_REFUSED && clp_target_window_start_ns(m->target) == 0;
     bool lives = clp_dotnet_alive(&clp_discover_system, clp_target_process(m->target));
     bool began = clp_target_window_start_ns(m->target) != 0;
     leave(d, m);
@@ -287,8 +298,7 @@ static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now
                             m->why_events, f.text);
         f = both;
     }
-    if (lives && refused && !m->events &&
-        d->options.config->targets_engine == CLP_CONFIG_ENGINE_AUTO) {
+    if (lives && !began && may_take_events(d, m, &f)) {
         take_events_instead(d, m, &f, now_ns);
         return;
     }

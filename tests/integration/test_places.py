@@ -10,9 +10,11 @@ import shutil
 import subprocess
 import tempfile
 import unittest
+import uuid
 
 import harness
 import pprof
+from test_agent import Agent
 
 AS_USER = ["setpriv", "--reuid", "1234", "--regid", "1234", "--clear-groups"]
 CONFINE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "confine.py")
@@ -32,12 +34,12 @@ NOEXEC = "for d in /tmp /var/tmp /dev/shm /run /run/lock /run/user; do [ ! -d $d
 
 @unittest.skipIf(os.geteuid(), "namespaces, mounts and other users need root")
 class PlaceCase(harness.Case):
-    def place(self, setup, *command, unshare="-m", tmp="/tmp"):
+    def place(self, setup, *command, unshare="-m", tmp="/tmp", options=()):
         """A target in mounts of its own, after `setup`; `command` starts it as somebody else."""
         app = os.path.join(harness.environment("CLP_TARGETS"), harness.framework())
         hidden = os.path.dirname(os.path.realpath(harness.environment("CLRPULSE_LIBRARY")))
-        target = self.target("spin", "--threads", "1", prefix=["unshare", *unshare.split(), "--", "sh", "-c",
-                                                               SHOW % setup, "sh", *command],
+        target = self.target("spin", "--threads", "1", *options,
+                             prefix=["unshare", *unshare.split(), "--", "sh", "-c", SHOW % setup, "sh", *command],
                              program="/mnt/app/ClpTarget", env={"APP": app, "HIDDEN": hidden, "TMPDIR": tmp})
         target.begin()
         return target
@@ -162,9 +164,21 @@ class TestMounts(PlaceCase):
         self.assert_profile(self.record(target))
         self.assert_nothing_left(target)
 
+    NOWHERE = (NOEXEC + "; mount -t tmpfs -o noexec none /mnt/data; mount -o remount,bind,ro /;"
+               "mount -o remount,mode=755 none /mnt")
+
+    def test_noexec_everywhere_for_the_agent(self):
+        marker = f"clp-{uuid.uuid4().hex}"
+        target = self.place(self.NOWHERE, *AS_USER, options=("--marker", marker))
+        agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", marker, period=2)
+        harness.wait_for(lambda: agent.written(), 60, "a window")
+        self.assertEqual(agent.stop(), 0, agent.text())
+        self.assertRegex(agent.text(), "engine eventpipe: process .* cannot execute the library")
+        self.assertGreater(agent.profiles()[0][1].total("cpu"), 0)
+        self.assert_nothing_left(target)
+
     def test_noexec_everywhere(self):
-        target = self.place(NOEXEC + "; mount -t tmpfs -o noexec none /mnt/data; mount -o remount,bind,ro /;"
-                            "mount -o remount,mode=755 none /mnt", *AS_USER)
+        target = self.place(self.NOWHERE, *AS_USER)
         self.assertRegex(self.check(target), "warning .*cannot be put where .*tmpfs without noexec")
         done = self.record(target)
         self.assertRegex(done.stderr, "cannot execute the library: /tmp .*taking the engine eventpipe")

@@ -111,14 +111,14 @@ static void answer_metrics(void *context, struct clp_strbuf *ret)
 }
 
 /* Only what another start could put right: a destination that is down is not of that kind. */
-static bool answer_health(void *context, struct clp_strbuf *ret)
+static enum clp_health_state answer_health(void *context, struct clp_strbuf *ret_reason)
 {
     const struct clp_daemon *d = context;
-    if (d->scan_error < 0)
-        clp_strbuf_printf(ret, "cannot read /proc: %s\n", strerror(-d->scan_error));
-    else
-        clp_strbuf_str(ret, d->stopping ? "stopping\n" : "ok\n");
-    return d->scan_error == 0 && !d->stopping;
+    if (d->scan_error < 0) {
+        clp_strbuf_str(ret_reason, strerror(-d->scan_error));
+        return CLP_HEALTH_BLIND;
+    }
+    return d->stopping ? CLP_HEALTH_STOPPING : CLP_HEALTH_OK;
 }
 
 /* ---- settings ------------------------------------------------------------------------------ */
@@ -386,6 +386,11 @@ static void open_journal(struct clp_daemon *d)
         clp_log_debug("open EventPipe sessions cannot be noted in state.dir: %s", strerror(-r));
 }
 
+static void note_found(void *context, const char *runtime, uint64_t seq)
+{
+    clp_seq_found(context, runtime, seq);
+}
+
 /* Without a state directory the agent works, but only that long. */
 static int open_state(struct clp_daemon *d, struct clp_fault *fault)
 {
@@ -407,6 +412,8 @@ static int open_state(struct clp_daemon *d, struct clp_fault *fault)
             return clp_fault_set(fault, -ENOMEM, "out of memory");
         clp_log_warning("%s", why.text);
     }
+    /* There may be no spool yet. */
+    (void)!clp_spool_numbers(d->options.config->spool_dir, note_found, d->seq);
     open_journal(d);
     return 0;
 }

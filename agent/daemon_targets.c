@@ -118,6 +118,7 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
         .no_hook = no_hook(d->options.config),
         .spans = (enum clp_span_mode)d->options.config->profile_span_labels,
         .names_later = true,
+        .one_of_many = true,
         .types = types,
         .events = m->events,
         .journal = d->journal,
@@ -143,37 +144,31 @@ static void share_memory(struct clp_daemon *d)
             clp_target_set_share(d->roster.members[i]->target, share);
 }
 
-static bool may_take_events(const struct clp_daemon *d, const struct clp_member *m,
-                            const struct clp_fault *f)
-{
-    return f->error == CLP_FAULT_REFUSED && !m->events &&
-           d->options.config->targets_engine == CLP_CONFIG_ENGINE_AUTO;
-}
-
-/* The next scan begins anew, with the other engine. */
-static void take_events_instead(struct clp_daemon *d, struct clp_member *m,
+/* The library cannot go in, or is refused: the next scan begins anew, with the other engine, if the
+ * settings leave the choice to us. */
+static bool take_events_instead(struct clp_daemon *d, struct clp_member *m,
                                 const struct clp_fault *f, uint64_t now_ns)
 {
+    if (f->error != CLP_FAULT_REFUSED || m->events ||
+        d->options.config->targets_engine != CLP_CONFIG_ENGINE_AUTO)
+        return false;
     m->events = m->library_refused = true;
     snprintf(m->why_events, sizeof(m->why_events), "%s", f->text);
     clp_member_set(m, CLP_MEMBER_SEEN, now_ns,
                    "the library is refused: the engine eventpipe is next");
     clp_scan_hold(d->scan, m->pid, now_ns);
     clp_scan_hurry(d->scan);
+    return true;
 }
 
 static void begin(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
                   uint64_t now_ns)
 {
     struct clp_fault fault = {0};
-    char why[CLP_FAULT_BYTES];
     choose_engine(d, m, p);
     if (start_target(d, m, p, &fault) < 0) {
         clp_member_leave(m);
-        /* The library has no place there. */
-        if (may_take_events(d, m, &fault) && !clp_dotnet_unsupported(p, why, sizeof(why)))
-            take_events_instead(d, m, &fault, now_ns);
-        else
+        if (!take_events_instead(d, m, &fault, now_ns))
             fail_member(d, m, &fault, now_ns);
         return;
     }
@@ -298,10 +293,8 @@ static void end_session(struct clp_daemon *d, struct clp_member *m, uint64_t now
                             m->why_events, f.text);
         f = both;
     }
-    if (lives && !began && may_take_events(d, m, &f)) {
-        take_events_instead(d, m, &f, now_ns);
+    if (lives && !began && take_events_instead(d, m, &f, now_ns))
         return;
-    }
     if (lives) {
         fail_member(d, m, &f, now_ns); /* also the library that left: something made it */
         return;

@@ -91,9 +91,32 @@ static void comment(const struct clp_member *m, const struct clp_dotnet *p,
     (void)!clp_profile_comment(profile, "runtime=.NET %s", p->info.runtime_version);
 }
 
+/* The next window's number in the making. */
+struct number {
+    struct clp_daemon *d;
+    struct clp_member *m;
+    uint64_t seq;
+};
+
+/* The profile is safe, and nobody has it yet: only now the number is left to those who come after.
+ * After an agent that was killed before, the next one finds it in the spool (clp_seq_found). */
+static void take_number(void *context)
+{
+    struct number *n = context;
+    struct clp_session *s = clp_target_session(n->m->target);
+    n->m->totals.next_seq = n->seq + 1;
+    if (s)
+        clp_session_leave_seq(s, n->seq + 1);
+    int r = clp_seq_taken(n->d->seq, n->m->cookie, n->seq);
+    if (r < 0)
+        clp_log_warning("the number of a profile of process %d cannot be kept in state.dir: %s",
+                        n->m->pid, strerror(-r));
+}
+
 static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_window *w,
                   uint64_t seq, const struct clp_encoded *e)
 {
+    struct number number = {d, m, seq};
     const struct clp_identity *id = m->identity;
     struct clp_profile_tag tags[CLP_TAGS_MAX];
     for (size_t i = 0; i < id->tag_count; i++)
@@ -123,23 +146,10 @@ static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_w
         .kinds = w->types,
         .marked = w->marked,
     };
-    return clp_outbox_submit(d->outbox, &header, e->data, e->len);
+    return clp_outbox_submit(d->outbox, &header, e->data, e->len, take_number, &number);
 }
 
 /* ---- windows ------------------------------------------------------------------------------- */
-
-/* The number counts as taken once the profile is safe; only then is it left to those who come
- * after. */
-static void take_number(struct clp_daemon *d, struct clp_member *m, uint64_t seq)
-{
-    m->totals.next_seq = seq + 1;
-    if (clp_target_session(m->target))
-        clp_session_leave_seq(clp_target_session(m->target), seq + 1);
-    int r = clp_seq_taken(d->seq, m->cookie, seq);
-    if (r < 0)
-        clp_log_warning("the number of a profile of process %d cannot be kept in state.dir: %s",
-                        m->pid, strerror(-r));
-}
 
 /* Once a number was taken here, the file says nothing that we do not know. */
 static uint64_t next_number(const struct clp_daemon *d, const struct clp_member *m)
@@ -164,7 +174,6 @@ static void deliver(struct clp_daemon *d, struct clp_member *m, const struct clp
     }
     if (r == 0) {
         m->totals.windows++;
-        take_number(d, m, seq);
         return;
     }
     m->totals.lost++;

@@ -1,11 +1,14 @@
 #include "agent/health.h"
 
+#include "base/cleanup.h"
 #include "config/value.h"
 
 #include <errno.h>
 #include <microhttpd.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define CLP_HEALTH_REASON_BYTES 256u
 
 struct clp_health {
     struct clp_health_answers answers;
@@ -36,6 +39,26 @@ static enum MHD_Result send_text(struct MHD_Connection *c, unsigned code, const 
     return done;
 }
 
+static unsigned answer_health(const struct clp_health *h, struct clp_strbuf *to)
+{
+    static const struct {
+        unsigned status;
+        const char *answer;
+    } states[] = {
+#define CLP_HEALTH(id, status, answer, meaning) {status, answer},
+#include "agent/healths.def"
+#undef CLP_HEALTH
+    };
+    CLP_CLEANUP(clp_strbuf_done) struct clp_strbuf reason;
+    clp_strbuf_init(&reason, CLP_HEALTH_REASON_BYTES);
+    enum clp_health_state s = h->answers.health(h->answers.context, &reason);
+    clp_strbuf_str(to, states[s].answer);
+    if (reason.len)
+        clp_strbuf_printf(to, " %s", clp_strbuf_text(&reason));
+    clp_strbuf_str(to, "\n");
+    return states[s].status;
+}
+
 static unsigned answer(const struct clp_health *h, const char *path, const char *method,
                        const char **type, struct clp_strbuf *to)
 {
@@ -44,8 +67,7 @@ static unsigned answer(const struct clp_health *h, const char *path, const char 
         return MHD_HTTP_METHOD_NOT_ALLOWED;
     }
     if (strcmp(path, "/healthz") == 0)
-        return h->answers.health(h->answers.context, to) ? MHD_HTTP_OK
-                                                         : MHD_HTTP_SERVICE_UNAVAILABLE;
+        return answer_health(h, to);
     if (strcmp(path, "/metrics") == 0) {
         *type = "text/plain; version=0.0.4; charset=utf-8";
         h->answers.metrics(h->answers.context, to);

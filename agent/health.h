@@ -10,17 +10,21 @@
 #include "base/core/core.h"
 #include "base/strbuf.h"
 
-#include <stdbool.h>
-
 #define CLP_HEALTH_CONNECTIONS 16u
 #define CLP_HEALTH_CONNECTION_SECONDS 5u
 #define CLP_HEALTH_MAX_BYTES (16u << 20)
 
 struct clp_health;
 
+enum clp_health_state {
+#define CLP_HEALTH(id, status, answer, meaning) CLP_HEALTH_##id,
+#include "agent/healths.def"
+#undef CLP_HEALTH
+};
+
 struct clp_health_answers {
-    /* One line of text; whether all is well (200, else 503). */
-    bool (*health)(void *context, struct clp_strbuf *ret);
+    /* How the agent is; the reason where the answer wants one. */
+    enum clp_health_state (*health)(void *context, struct clp_strbuf *ret_reason);
     /* Prometheus' text format. */
     void (*metrics)(void *context, struct clp_strbuf *ret);
     void *context;

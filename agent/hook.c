@@ -1,6 +1,7 @@
 #include "agent/hook.h"
 
 #include "agent/as_user.h"
+#include "agent/place.h"
 #include "agent/span_hook_file.h"
 #include "agent/where.h"
 #include "base/cleanup.h"
@@ -191,7 +192,8 @@ static void sweep_as_user(const struct clp_dotnet *t, int64_t before_s)
     char prefix[80];
     size_t n = (size_t)name_prefix(t, prefix, sizeof(prefix));
     CLP_CLEANUP(clp_cleanup_dir) DIR *list = clp_file_list(t->temp_fd);
-    for (struct dirent *e; list && (e = readdir(list));)
+    struct dirent *e;
+    for (unsigned i = 0; list && i < CLP_PLACE_SWEEP_MOST && (e = readdir(list)); i++)
         if (strncmp(e->d_name, prefix, n) == 0)
             remove_left_over(t->temp_fd, e->d_name, t->uid, before_s);
 }
@@ -266,6 +268,10 @@ static void take_answer(struct clp_hook *h, int r, const struct clp_ipc_reply *r
     if (r == 0)
         r = clp_ipc_parse_hresult(reply, &hr);
     clp_ipc_call_done(&h->call);
+    if (r == -EAGAIN) {
+        off(h, "its session ended before its runtime answered"); /* the file stays */
+        return;
+    }
     if (r == -ETIMEDOUT) { /* it may still come to it: the file stays */
         off(h, "its runtime did not answer within %llu s",
             (unsigned long long)(CLP_HOOK_ANSWER_NS / CLP_NSEC_PER_SEC));
@@ -313,11 +319,15 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs, bool started)
     }
 }
 
-void clp_hook_done(struct clp_hook *h, bool exited)
+void clp_hook_done(struct clp_hook *h, bool wait, bool exited)
 {
     struct clp_ipc_reply reply;
-    if (h->state == CLP_HOOK_ASKED)
-        take_answer(h, clp_ipc_call_run(&h->call, &reply), &reply, clp_clock_monotonic_ns());
+    uint64_t now_ns = clp_clock_monotonic_ns();
+    if (h->state == CLP_HOOK_ASKED) {
+        int r =
+            wait ? clp_ipc_call_run(&h->call, &reply) : clp_ipc_call_step(&h->call, now_ns, &reply);
+        take_answer(h, r, &reply, now_ns);
+    }
     if (exited || h->unconfirmed || (h->state == CLP_HOOK_ANSWERED && !h->kept))
         remove_copy(h);
     clp_cleanup_fd(&h->dir_fd);

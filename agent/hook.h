@@ -45,9 +45,10 @@ struct clp_hook {
 
 /* `reason` NULL: on. Else off from the beginning, for that reason. */
 void clp_hook_init(struct clp_hook *h, const char *reason);
-/* Waits for an answer that is still due (CLP_HOOK_ANSWER_NS at most), then takes a copy away. The
- * copy stays where a process may still come to read it; `exited`: it will not. */
-void clp_hook_done(struct clp_hook *h, bool exited);
+/* Takes a copy away; it stays, for clp_hook_sweep, where a process may still come to read it.
+ * `wait`: first waits for an answer that is still due, CLP_HOOK_ANSWER_NS at most. `exited`: the
+ * process will read nothing more. */
+void clp_hook_done(struct clp_hook *h, bool wait, bool exited);
 
 /* Checks everything and sends the command. `library` is our libclrpulse.so: the hook lies beside
  * it. */

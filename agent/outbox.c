@@ -182,6 +182,7 @@ static bool is_started(struct clp_outbox *o)
 struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outbox *o,
                                       uint64_t deadline_ns)
 {
+    o->left = CLP_TAKE(before->left); /* of one that has never begun */
     if (before->delivery)
         before->delivery = clp_delivery_retire(before->delivery, deadline_ns, &o->left);
     if (o->left && !o->delivery)
@@ -211,7 +212,7 @@ static size_t write_tags(const struct clp_profile_header *h, char (*texts)[512],
 }
 
 int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *header,
-                      const void *pprof, size_t len)
+                      const void *pprof, size_t len, void (*stored)(void *context), void *context)
 {
     const char *tags[CLP_UPLOAD_TAGS_MAX];
     char(*texts)[512] = calloc(CLP_UPLOAD_TAGS_MAX, sizeof(*texts));
@@ -240,7 +241,7 @@ int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *hea
     }
     h.tags = tags;
     h.tag_count = write_tags(header, texts, tags);
-    int r = clp_delivery_submit(o->delivery, &h, pprof, len);
+    int r = clp_delivery_submit(o->delivery, &h, pprof, len, stored, context);
     free(texts);
     return r;
 }

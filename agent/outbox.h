@@ -55,10 +55,12 @@ int clp_outbox_new(const struct clp_config *config, const struct clp_outbox *bef
  * and in memory, is delivered by `o`. Returns NULL. */
 struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outbox *o,
                                       uint64_t deadline_ns);
-/* Stores a profile of all its kinds (gzipped pprof) before anything is sent; waits for the disk. 0,
- * or why it is lost, which is in the log and counted. */
+/* Stores a profile of all its kinds (gzipped pprof) before anything is sent; waits for the disk.
+ * `stored` is called as clp_delivery_submit does. 0, or why it is lost, which is in the log and
+ * counted. */
 int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *header,
-                      const void *pprof, size_t len) CLP_MUST_USE;
+                      const void *pprof, size_t len, void (*stored)(void *context),
+                      void *context) CLP_MUST_USE;
 /* Tries what is left once more until the deadline (CLOCK_MONOTONIC); the rest stays in the spool
  * for the next start. Nothing may be submitted afterwards. The number of profiles that were lost by
  * it, which is in the log as well. */

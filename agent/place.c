@@ -92,7 +92,8 @@ static bool is_left_over(int parent_fd, const char *name, uid_t uid)
 static void sweep(int parent_fd, uid_t uid)
 {
     CLP_CLEANUP(clp_cleanup_dir) DIR *list = clp_file_list(parent_fd);
-    for (struct dirent *e; list && (e = readdir(list));) {
+    struct dirent *e;
+    for (unsigned n = 0; list && n < CLP_PLACE_SWEEP_MOST && (e = readdir(list)); n++) {
         if (!is_left_over(parent_fd, e->d_name, uid))
             continue;
         struct clp_place_dir d = {

@@ -15,6 +15,9 @@
 #include <sys/types.h>
 
 #define CLP_PLACE_PATH_BYTES 4096u
+/* Entries of a temp directory that are looked at for what killed agents have left: its owner may
+ * have put in millions. */
+#define CLP_PLACE_SWEEP_MOST 16384u
 
 /* A fresh directory of mode 0700 inside the target. */
 struct clp_place_dir {

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/vec.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 
 #define NAME_LEN (2 * CLP_GUID_BYTES)
 #define TEXT_MAX_BYTES 32
+#define UUID_LEN 36u
 
 struct clp_seq {
     int dir_fd; /* -1: numbers are not kept on disk */
@@ -153,6 +155,32 @@ int clp_seq_taken(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES], uint6
     file_name(cookie, name);
     int n = snprintf(text, sizeof(text), "%llu\n", (unsigned long long)seq + 1);
     return s->dir_fd < 0 ? 0 : write_next(s->dir_fd, name, text, (size_t)n);
+}
+
+/* The bytes of a UUID's text, whose first three fields are little-endian in a cookie. */
+static bool parse_runtime(const char *text, uint8_t cookie[CLP_GUID_BYTES])
+{
+    static const uint8_t order[CLP_GUID_BYTES] = {3, 2, 1,  0,  5,  4,  7,  6,
+                                                  8, 9, 10, 11, 12, 13, 14, 15};
+    if (strlen(text) != UUID_LEN)
+        return false;
+    for (size_t i = 0; i < CLP_GUID_BYTES; i++) {
+        unsigned byte;
+        text += i == 4 || i == 6 || i == 8 || i == 10;
+        if (!isxdigit((unsigned char)text[0]) || !isxdigit((unsigned char)text[1]) ||
+            sscanf(text, "%2x", &byte) != 1)
+            return false;
+        cookie[order[i]] = (uint8_t)byte;
+        text += 2;
+    }
+    return true;
+}
+
+void clp_seq_found(struct clp_seq *s, const char *runtime, uint64_t seq)
+{
+    uint8_t cookie[CLP_GUID_BYTES];
+    if (seq < CLP_SEQ_MAX && parse_runtime(runtime, cookie) && clp_seq_next(s, cookie, 0) <= seq)
+        (void)!clp_seq_taken(s, cookie, seq);
 }
 
 void clp_seq_forget(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES])

@@ -4,7 +4,9 @@
  * The next number lives in two places, of which the larger counts: a small file for each instance
  * in the state directory, and a word in the shared memory, which the library hands on to the next
  * agent.  So an agent that was killed, or that lost its state directory, goes on where it was. A
- * number is taken when its profile is safe in the spool: clp_seq_next, write, clp_seq_taken.
+ * number is taken when its profile is safe in the spool: clp_seq_next, write, clp_seq_taken. An
+ * agent that is killed between the last two leaves the number in the spool alone, so the next one
+ * reads it there before anything is sent: clp_seq_found.
  *
  * One thread. */
 #ifndef CLP_AGENT_SEQ_H
@@ -33,6 +35,9 @@ uint64_t clp_seq_next(const struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYT
 /* The number is taken: the next one is seq + 1. 0, or what the file system said. */
 int clp_seq_taken(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES],
                   uint64_t seq) CLP_MUST_USE;
+/* A profile of that number waits in the spool: the next one is later. `runtime`: the instance's id,
+ * a UUID with any letter for its dashes; what is none says nothing. */
+void clp_seq_found(struct clp_seq *s, const char *runtime, uint64_t seq);
 /* The instance has ended and its last profile is written. */
 void clp_seq_forget(struct clp_seq *s, const uint8_t cookie[CLP_GUID_BYTES]);
 

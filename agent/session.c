@@ -697,7 +697,7 @@ struct clp_session *clp_session_free(struct clp_session *s)
     if (!s)
         return NULL;
     close_attach(s);
-    clp_hook_done(&s->hook, has_exited(s));
+    clp_hook_done(&s->hook, !s->config.one_of_many, has_exited(s));
     clp_cleanup_fd(&s->peer_fd);
     clp_cleanup_fd(&s->process_fd);
     clp_dotnet_done(&s->target);
@@ -724,7 +724,8 @@ size_t clp_session_fds(const struct clp_session *s, struct pollfd *ret)
         ret[n++] = (struct pollfd){.fd = s->peer_fd, .events = POLLIN};
     else if (s->place.listen_fd >= 0)
         ret[n++] = (struct pollfd){.fd = s->place.listen_fd, .events = POLLIN};
-    if (s->process_fd >= 0)
+    /* A live one ends with its socket; where a child holds that open, the next step tells. */
+    if (s->process_fd >= 0 && (s->state == CLP_SESSION_ATTACHING || s->peer_fd < 0))
         ret[n++] = (struct pollfd){.fd = s->process_fd, .events = POLLIN};
     return n;
 }

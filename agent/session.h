@@ -32,6 +32,8 @@ struct clp_session_config {
     /* Why there is no start-up hook; NULL: send it, or for a session that is announced, expect it:
      * the caller has it in the program's environment. Copied. */
     const char *no_hook;
+    /* Other sessions go on when this one is freed: it does not wait for its hook's answer. */
+    bool one_of_many;
     uint32_t ring_bytes; /* 0: by the number of CPUs */
     uint64_t attach_ns;  /* 0: CLP_SESSION_ATTACH_NS */
     /* Each record in its order, MARK included; during clp_session_step and clp_session_drain. */

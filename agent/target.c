@@ -17,7 +17,7 @@
 /* A ring that fills slowly is emptied seldom. What all CPUs of the machine let a target write in
  * the longest pause still fits; and a ring that was full makes samples coarser, not fewer
  * nanoseconds. */
-#define LONGEST_DRAIN_NS (4 * CLP_SESSION_DRAIN_NS)
+#define LONGEST_DRAIN_NS (8 * CLP_SESSION_DRAIN_NS)
 #define BUSY_SHARE 8   /* of the ring: from then on it is emptied as often as can be */
 #define QUIET_SHARE 32 /* less than that: half as often as before */
 
@@ -246,6 +246,7 @@ static struct clp_target *new_target(const struct clp_target_config *config,
     *ret = (struct clp_session_config){.library = config->library,
                                        .settings = config->settings,
                                        .no_hook = config->no_hook,
+                                       .one_of_many = config->one_of_many,
                                        .record = take_record,
                                        .context = t};
     return t;

@@ -52,6 +52,7 @@ struct clp_target_config {
      * ends: what they are called is known then. Else each window is given as soon as it has ended.
      */
     bool names_later;
+    bool one_of_many;                    /* as in session.h */
     const struct clp_walltime *walltime; /* the owner's; it outlives the target */
     void (*window)(void *context, struct clp_target *t, const struct clp_window *w);
     void *context;

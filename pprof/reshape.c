@@ -29,6 +29,7 @@ struct reshaper {
     uint32_t order_len;
     /* From the old number of an entry to the new one + 1; 0: not asked for yet. */
     uint32_t *mappings, *functions, *locations, *stacks, *label_sets;
+    const char *note;               /* what made it too large; "": nothing yet */
     struct clp_map seen[RULES_MAX]; /* distinct texts of each label rule */
 };
 
@@ -282,6 +283,8 @@ static int add_comments(struct reshaper *s, uint32_t kept)
         r = clp_profile_comment(s->to, "%s", s->from->comments[i]);
     if (kept < s->order_len && r == 0)
         r = clp_profile_comment(s->to, "upload_samples_folded=%u count", s->order_len - kept);
+    if (*s->note && r == 0)
+        r = clp_profile_comment(s->to, "upload_too_large=%s", s->note);
     return r == -ENOSPC ? 0 : r; /* comments are for people: too many of them lose no sample */
 }
 
@@ -429,8 +432,8 @@ static void release(struct reshaper *s)
 int clp_profile_reshape(const struct clp_profile *p, const struct clp_reshape *how,
                         struct clp_reshaped *ret)
 {
-    struct reshaper s = {.from = p, .how = how};
     struct clp_reshaped done = {.folded = 0};
+    struct reshaper s = {.from = p, .how = how, .note = done.note};
     int r = allocate(&s);
     if (r == 0)
         r = choose_values(&s);

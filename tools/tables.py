@@ -114,6 +114,12 @@ def check_sentences(source):
     return found
 
 
+def healths(source):
+    """(answer, status, meaning) of /healthz."""
+    return [(row[2] + (" ..." if row[2].endswith(":") else ""), row[1], row[3])
+            for row in rows(source, "agent/healths.def", "CLP_HEALTH")]
+
+
 def metrics(source):
     """(scope, metric, meaning) of everything that the agent and the library count; `status --explain` says the same."""
     found = [("AGENT", "clrpulse_build_info", "1, with the version as a label"),

@@ -120,7 +120,8 @@ static void wake(struct clp_delivery *d)
 /* ---- what others call ------------------------------------------------------------------------ */
 
 int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *h,
-                        const void *profile, size_t len)
+                        const void *profile, size_t len, void (*stored)(void *context),
+                        void *context)
 {
     bool in_memory = false;
     int why = 0;
@@ -140,6 +141,8 @@ int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *
             "the spool %s cannot be written (%s): a profile waits in memory; free some room there "
             "or set spool.dir",
             d->config.spool_dir, strerror(-why));
+    if (r == 0 && stored)
+        stored(context);
     clp_delivery_say_losses(d);
     wake(d);
     pthread_mutex_unlock(&d->lock);
@@ -221,6 +224,35 @@ static int open_lanes(struct clp_delivery *d, char *why, size_t cap)
     return 0;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return strcmp(a ? a : "", b ? b : "") == 0;
+}
+
+/* Whether both go to one account at one place. */
+static bool same_account(const struct clp_intake *a, const struct clp_intake *b)
+{
+    const struct clp_upload *x = &a->upload, *y = &b->upload;
+    bool same = clp_intake_id(a) == clp_intake_id(b) && x->header_count == y->header_count &&
+                same_text(a->request_url, b->request_url) && same_text(x->user, y->user) &&
+                same_text(x->password, y->password) && same_text(x->token, y->token) &&
+                same_text(x->api_key, y->api_key);
+    for (size_t i = 0; same && i < x->header_count; i++)
+        same = strcmp(x->headers[i], y->headers[i]) == 0;
+    return same;
+}
+
+static void say_doubles(const struct clp_delivery *d)
+{
+    for (size_t i = 0; i < d->lane_count; i++)
+        for (size_t k = 0; k < i; k++)
+            if (same_account(d->lanes[k].intake, d->lanes[i].intake))
+                clp_delivery_say(d, CLP_LOG_WARNING,
+                                 "uploads %zu and %zu are the same: %s gets every profile twice; "
+                                 "leave one of them out",
+                                 k + 1, i + 1, d->lanes[i].intake->where);
+}
+
 /* Two uploads to one place, which differ in a key or user alone, are told apart by their order. */
 static uint64_t unique_id(const struct clp_delivery *d, const uint64_t *ids, size_t at)
 {
@@ -298,6 +330,8 @@ int clp_delivery_start(const struct clp_delivery_config *c, struct clp_delivery 
     pthread_cond_init(&d->changed, &attr);
     pthread_condattr_destroy(&attr);
     int r = open_lanes(d, why, why_cap);
+    if (r == 0)
+        say_doubles(d);
     if (r == 0)
         r = open_spool(d, why, why_cap);
     d->memory_only |= !c->spool_dir;
@@ -377,13 +411,16 @@ void clp_delivery_adopt(struct clp_delivery *d, struct clp_spool *left)
     clp_delivery_say_losses(d);
     wake(d);
     pthread_mutex_unlock(&d->lock);
-    if (stay)
+    uint64_t lost = clp_spool_close(left);
+    if (lost)
+        clp_delivery_say(d, CLP_LOG_ERROR, "%llu profiles are lost: out of memory",
+                         (unsigned long long)lost);
+    if (stay > lost)
         clp_delivery_say(d, CLP_LOG_WARNING,
                          "%llu profiles stay in the spool directory of before, from which they "
                          "cannot be renamed into the new one; move its *.chunk files there, or set "
                          "spool.dir to it again",
-                         (unsigned long long)stay);
-    (void)clp_spool_close(left);
+                         (unsigned long long)(stay - lost));
 }
 
 struct clp_delivery *clp_delivery_stop(struct clp_delivery *d, uint64_t deadline_ns,

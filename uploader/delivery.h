@@ -38,7 +38,7 @@ enum clp_delivery_drop {
     CLP_DROP_REFUSED,   /* by the intake's status */
     CLP_DROP_POISON,    /* answered with 5xx while others were taken */
     CLP_DROP_TOO_LARGE, /* even when folded */
-    CLP_DROP_STALE,     /* older than the intake takes */
+    CLP_DROP_STALE,     /* of a time that the intake does not take */
     CLP_DROP_DAMAGED,   /* the profile could not be read */
     CLP_DROPS
 };
@@ -68,9 +68,13 @@ int clp_delivery_start(const struct clp_delivery_config *c, struct clp_delivery 
                        size_t why_cap) CLP_MUST_USE;
 
 /* Stores a profile (gzipped pprof with all sample types of the window; docs/pprof.md) before
- * anything is sent. Waits for the disk (fsync). 0, or why it is lost, which is counted and said. */
+ * anything is sent. Waits for the disk (fsync). `stored` (may be NULL) is called once it is stored
+ * and before anything of it may be sent: who is killed before that call has ended finds the profile
+ * in the spool, unless it had to wait in memory. It must not call delivery. 0, or why the profile
+ * is lost, which is counted and said. */
 int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *h,
-                        const void *profile, size_t len) CLP_MUST_USE;
+                        const void *profile, size_t len, void (*stored)(void *context),
+                        void *context) CLP_MUST_USE;
 
 /* Ends all pauses: tries now. */
 void clp_delivery_flush(struct clp_delivery *d);

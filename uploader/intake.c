@@ -156,15 +156,39 @@ static int finish_url(struct clp_intake *in, CURLU *url)
     return in->request_url ? shown_part(url, &in->where) : -ENOMEM;
 }
 
+static bool is_part(CURLU *url, CURLUPart part, const char *wanted)
+{
+    char *text = NULL;
+    bool is = curl_url_get(url, part, &text, 0) == CURLUE_OK && strcmp(text, wanted) == 0;
+    curl_free(text);
+    return is;
+}
+
+/* What curl reads as something else than was meant, or finds out with each request only. */
+static int check_url(CURLU *url, const char *text, const char **ret_why)
+{
+    const char *slashes = strstr(text, "://"), *host = slashes ? slashes + 3 : "/";
+    if (!is_part(url, CURLUPART_SCHEME, "http") && !is_part(url, CURLUPART_SCHEME, "https"))
+        return -EINVAL;
+    if (*host == '/' || is_part(url, CURLUPART_PORT, "0"))
+        return -EINVAL;
+    const char *end = host + strcspn(host, "/?#"), *user = memrchr(host, '@', (size_t)(end - host));
+    for (host = user ? user : host; host < end; host++)
+        if ((unsigned char)*host >= 0x80) {
+            *ret_why = "its url must have the host's name in letters of ASCII: as xn--...";
+            return -EINVAL;
+        }
+    return 0;
+}
+
 static int read_url(struct clp_intake *in, const char **ret_why)
 {
     const char *text = in->upload.url;
-    char *scheme = NULL;
     CLP_CLEANUP(cleanup_url) CURLU *url = curl_url();
     if (!url)
         return -ENOMEM;
-    *ret_why =
-        "it needs a url of the form http://host:port, https://host or unix:///path/to/socket";
+    *ret_why = "it needs a url of the form http://host:port, https://host or "
+               "unix:///path/to/socket, with a port from 1 to 65535";
     if (text && strncmp(text, "unix://", 7) == 0) {
         if (text[7] != '/')
             return -EINVAL;
@@ -178,12 +202,10 @@ static int read_url(struct clp_intake *in, const char **ret_why)
             return -ENOMEM;
         text = "http://localhost/";
     }
-    if (!text || curl_url_set(url, CURLUPART_URL, text, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK ||
-        curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) != CURLUE_OK)
+    if (!text || curl_url_set(url, CURLUPART_URL, text, CURLU_NON_SUPPORT_SCHEME) != CURLUE_OK)
         return -EINVAL;
-    bool http = strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0;
-    curl_free(scheme);
-    return http ? finish_url(in, url) : -EINVAL;
+    int r = check_url(url, text, ret_why);
+    return r < 0 ? r : finish_url(in, url);
 }
 
 static int check_headers(const struct clp_upload *u, const char **ret_why)
@@ -341,7 +363,7 @@ static const char *build_failed(int r)
     case -ENODATA:
         return "nothing in it is for this intake";
     case -ESTALE:
-        return "it is older than the intake takes";
+        return "its time is not within the hour before now that the intake takes";
     case -EFBIG:
         return "it is too large even when folded";
     case -ENOMEM:

@@ -25,6 +25,7 @@
 
 struct clp_spool {
     struct clp_spool_config config;
+    char *dir; /* its own copy: a directory that was removed is made again at any time */
     uint64_t intakes[CLP_SPOOL_INTAKES_MAX];
     uint32_t all; /* the mask of all intakes */
     int dir_fd, lock_fd;
@@ -82,17 +83,45 @@ static bool parse_name(struct clp_spool_entry *e)
     return errno == 0 && *end == '\0' && strcmp(again, e->name) == 0;
 }
 
+static bool has_ending(const char *name, const char *ending)
+{
+    size_t n = strlen(name), e = strlen(ending);
+    return n > e && strcmp(name + n - e, ending) == 0;
+}
+
+/* "NAME.chunk" into the entry's name and what it says. */
+static bool parse_file_name(struct clp_spool_entry *e, const char *file)
+{
+    size_t len = strlen(file) - strlen(CHUNK_ENDING);
+    if (len >= CLP_SPOOL_NAME_BYTES)
+        return false;
+    memcpy(e->name, file, len);
+    e->name[len] = '\0';
+    return parse_name(e);
+}
+
+int clp_spool_numbers(const char *dir,
+                      void (*found)(void *context, const char *runtime, uint64_t seq),
+                      void *context)
+{
+    CLP_CLEANUP(clp_cleanup_dir) DIR *d = opendir(dir);
+    struct clp_spool_entry e;
+    if (!d)
+        return -errno;
+    for (struct dirent *f; (f = readdir(d));)
+        if (has_ending(f->d_name, CHUNK_ENDING) && parse_file_name(&e, f->d_name)) {
+            char *runtime = e.name + START_DIGITS + 1;
+            *strrchr(runtime, '-') = '\0';
+            found(context, runtime, e.seq);
+        }
+    return 0;
+}
+
 bool clp_spool_same_target(const struct clp_spool_entry *a, const struct clp_spool_entry *b)
 {
     const char *x = a->name + START_DIGITS, *y = b->name + START_DIGITS;
     size_t xs = (size_t)(strrchr(a->name, '-') - x), ys = (size_t)(strrchr(b->name, '-') - y);
     return xs == ys && memcmp(x, y, xs) == 0;
-}
-
-static bool has_ending(const char *name, const char *ending)
-{
-    size_t n = strlen(name), e = strlen(ending);
-    return n > e && strcmp(name + n - e, ending) == 0;
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
@@ -273,18 +302,16 @@ static void read_sent(struct clp_spool *s, struct clp_spool_entry *e)
 static int take_chunk(struct clp_spool *s, const char *file, bool *ret_known)
 {
     struct stat st;
-    size_t len = strlen(file) - strlen(CHUNK_ENDING);
     *ret_known = false;
     /* One that is larger than any chunk, maybe of nothing but holes, would crowd out all others. */
-    if (len >= CLP_SPOOL_NAME_BYTES || fstatat(s->dir_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        !S_ISREG(st.st_mode) || st.st_size > (off_t)CLP_CHUNK_MAX_BYTES)
+    if (fstatat(s->dir_fd, file, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) ||
+        st.st_size > (off_t)CLP_CHUNK_MAX_BYTES)
         return 0;
     struct clp_spool_entry *e = new_entry(s);
     if (!e)
         return -ENOMEM;
-    memcpy(e->name, file, len);
     e->bytes = (uint64_t)st.st_size;
-    if (!parse_name(e)) {
+    if (!parse_file_name(e, file)) {
         free_entry(s, e);
         return 0;
     }
@@ -357,20 +384,30 @@ static int each_file(struct clp_spool *s, int (*take)(struct clp_spool *s, const
     return r;
 }
 
+static int lock_directory(int dir_fd, int *ret)
+{
+    CLP_CLEANUP(clp_cleanup_fd)
+    int fd =
+        openat(dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, FILE_MODE);
+    if (fd < 0)
+        return -errno;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    *ret = CLP_TAKE_FD(fd);
+    return 0;
+}
+
 static int open_directory(struct clp_spool *s)
 {
-    int r = clp_file_mkdir_p(s->config.dir, DIRECTORY_MODE);
+    int r = clp_file_mkdir_p(s->dir, DIRECTORY_MODE);
     if (r < 0)
         return r;
-    s->dir_fd = open(s->config.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    s->dir_fd = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (s->dir_fd < 0)
         return -errno;
-    s->lock_fd = openat(s->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
-                        FILE_MODE);
-    if (s->lock_fd < 0)
-        return -errno;
-    if (flock(s->lock_fd, LOCK_EX | LOCK_NB) < 0)
-        return errno == EWOULDBLOCK ? -EBUSY : -errno;
+    r = lock_directory(s->dir_fd, &s->lock_fd);
+    if (r < 0)
+        return r;
     r = each_file(s, count_bad);
     return r < 0 ? r : each_file(s, take_file);
 }
@@ -390,6 +427,7 @@ static void free_spool(struct clp_spool *s)
         free_entry(s, e);
     }
     close_directory(s);
+    free(s->dir);
     free(s);
 }
 
@@ -404,7 +442,8 @@ int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret)
         s->intakes[i] = c->intakes[i];
     s->all = (1u << s->config.intake_count) - 1;
     s->dir_fd = s->lock_fd = -1;
-    int r = c->dir ? open_directory(s) : 0;
+    s->dir = c->dir ? strdup(c->dir) : NULL;
+    int r = c->dir && !s->dir ? -ENOMEM : c->dir ? open_directory(s) : 0;
     if (r < 0) {
         free_spool(s);
         return r;
@@ -417,6 +456,23 @@ int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret)
 
 /* ---- storing --------------------------------------------------------------------------------- */
 
+/* Somebody has removed the directory: a new one takes its place, and what was in the old one is
+ * found missing when its turn comes. The descriptors keep their numbers, since chunks are read
+ * without the owner's lock. */
+static int replace_directory(const struct clp_spool *s)
+{
+    int r = clp_file_mkdir_p(s->dir, DIRECTORY_MODE);
+    if (r < 0)
+        return r;
+    CLP_CLEANUP(clp_cleanup_fd) int lock = -1;
+    CLP_CLEANUP(clp_cleanup_fd) int dir = open(s->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    r = dir < 0 ? -errno : lock_directory(dir, &lock);
+    if (r < 0)
+        return r;
+    bool replaced = dup3(dir, s->dir_fd, O_CLOEXEC) >= 0 && dup3(lock, s->lock_fd, O_CLOEXEC) >= 0;
+    return replaced ? 0 : -errno;
+}
+
 static int write_chunk(const struct clp_spool *s, const struct clp_spool_entry *e,
                        const uint8_t *data, size_t len)
 {
@@ -424,7 +480,10 @@ static int write_chunk(const struct clp_spool *s, const struct clp_spool_entry *
     if (s->dir_fd < 0)
         return -ENODEV;
     file_name(e, CHUNK_ENDING, name);
-    return clp_file_write_at(s->dir_fd, name, data, len, FILE_MODE);
+    int r = clp_file_write_at(s->dir_fd, name, data, len, FILE_MODE);
+    if (r == -ENOENT && replace_directory(s) == 0)
+        r = clp_file_write_at(s->dir_fd, name, data, len, FILE_MODE);
+    return r;
 }
 
 /* On a full disk the oldest make room, a few at a time. */

@@ -73,6 +73,13 @@ struct clp_spool_counts {
 
 struct clp_spool;
 
+/* Tells the numbers of the chunks in a directory by their names; nothing is opened or changed, so
+ * it does not matter who has the spool. `runtime` is the runtime's id with '_' for all but small
+ * letters and digits. 0, or what the file system said. */
+int clp_spool_numbers(const char *dir,
+                      void (*found)(void *context, const char *runtime, uint64_t seq),
+                      void *context) CLP_MUST_USE;
+
 /* Takes up what the directory holds. 0; -EBUSY: another agent has it; -ENOMEM; otherwise what the
  * file system said, and then there is no spool: the caller may ask for one in memory. */
 int clp_spool_open(const struct clp_spool_config *c, struct clp_spool **ret) CLP_MUST_USE;

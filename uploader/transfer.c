@@ -20,6 +20,7 @@
 #define RETRY_AFTER_MAX_S 3600
 #define REPLY_KEPT_BYTES 4096u      /* for people and for kinds that answer in the body */
 #define REPLY_READ_BYTES (1u << 20) /* more is cut off with the connection */
+#define REPLY_HEAD_BYTES (1u << 17) /* all heads of a reply: 1xx, a proxy's, trailers */
 #define CONNECTIONS_MAX 32L
 
 #define ODD_PROXY                                                                                  \
@@ -40,7 +41,7 @@ struct clp_transfer {
     bool proxy_is_odd;
     char error[CURL_ERROR_SIZE];
     char reply[REPLY_KEPT_BYTES + 1];
-    size_t reply_kept, reply_len;
+    size_t reply_kept, reply_len, head_len;
 };
 
 int clp_transfers_new(struct clp_transfers **ret)
@@ -167,6 +168,16 @@ static size_t take_reply(char *data, size_t size, size_t count, void *context)
     return t->reply_len > REPLY_READ_BYTES ? 0 : len;
 }
 
+/* curl keeps all of them until the end, and would take heads for as long as the time-out lets it.
+ */
+static size_t take_head(char *line, size_t size, size_t count, void *context)
+{
+    struct clp_transfer *t = context;
+    (void)line;
+    t->head_len += size * count;
+    return t->head_len > REPLY_HEAD_BYTES ? 0 : size * count;
+}
+
 static long milliseconds(uint64_t ns, uint64_t standard)
 {
     uint64_t ms = (ns ? ns : standard) / CLP_NSEC_PER_MSEC;
@@ -191,6 +202,8 @@ static CURLcode set_exchange(struct clp_transfer *t, const struct clp_request *q
     r = r ? r : curl_easy_setopt(c, CURLOPT_ERRORBUFFER, t->error);
     r = r ? r : curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_reply);
     r = r ? r : curl_easy_setopt(c, CURLOPT_WRITEDATA, t);
+    r = r ? r : curl_easy_setopt(c, CURLOPT_HEADERFUNCTION, take_head);
+    r = r ? r : curl_easy_setopt(c, CURLOPT_HEADERDATA, t);
     r = r ? r
           : curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS,
                              milliseconds(u->connect_timeout_ns, CONNECT_TIMEOUT_DEFAULT_NS));
@@ -212,6 +225,8 @@ static CURLcode set_network(struct clp_transfer *t)
         r = curl_easy_setopt(c, CURLOPT_NOPROXY, u->no_proxy);
     if (!r && u->ca_file)
         r = curl_easy_setopt(c, CURLOPT_CAINFO, u->ca_file);
+    if (!r && u->ca_file) /* of a proxy that is spoken to over TLS, too */
+        r = curl_easy_setopt(c, CURLOPT_PROXY_CAINFO, u->ca_file);
     if (!r && u->cert_file)
         r = curl_easy_setopt(c, CURLOPT_SSLCERT, u->cert_file);
     if (!r && u->key_file)

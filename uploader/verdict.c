@@ -94,11 +94,13 @@ static const char *advice_for(int code, const char *error)
         {CURLE_SSL_CERTPROBLEM, "", "check cert_file and key_file"},
         {CURLE_SSL_CACERT_BADFILE, "", "check ca_file"},
         {CURLE_SSL_CONNECT_ERROR, "", "check that the url's scheme and port are right"},
+        {CURLE_WRITE_ERROR, "header", "its answer's head has no end: check that the url is right"},
         {CURLE_COULDNT_CONNECT, "",
          "check that it runs, and that the url, and proxy if one is set, are right"},
         {CURLE_COULDNT_RESOLVE_HOST, "", "check the host in the url"},
         {CURLE_COULDNT_RESOLVE_PROXY, "", "check proxy"},
         {CURLE_RECV_ERROR, "CONNECT", "check proxy, its user and password"},
+        {CURLE_PROXY, "", "check proxy, its user and password"},
         {CURLE_RECV_ERROR, "certificate required", "it wants cert_file and key_file"},
         {CURLE_RECV_ERROR, "alert", "it does not accept our cert_file"},
         {CURLE_RECV_ERROR, HUNG_UP, HUNG_UP_ADVICE},
@@ -115,6 +117,8 @@ void clp_verdict_of_failure(const struct clp_intake *in, int code, const char *e
 {
     const char *text = *error ? error : curl_easy_strerror((CURLcode)code);
     const char *advice = advice_for(code, text);
+    if (in->socket && code == CURLE_COULDNT_CONNECT) /* curl speaks of a host and its port */
+        text = "nobody listens at this socket";
     if (strncmp(text, HUNG_UP, strlen(HUNG_UP)) == 0)
         text = curl_easy_strerror((CURLcode)code);
     ret->http_status = 0;

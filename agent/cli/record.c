@@ -122,6 +122,12 @@ int clp_command_record(const struct clp_cli *cli)
                         "which waits are idle ones\n");
         return CLP_EXIT_USE;
     }
+    if (cli->types & (1u << CLP_TYPE_WAITS | 1u << CLP_TYPE_LIVEHEAP) && cli->engine &&
+        strcmp(cli->engine, "eventpipe") == 0) {
+        fprintf(stderr, "clrpulse: the engine eventpipe does not tell of waits and liveheap; leave "
+                        "them out, or take the engine library\n");
+        return CLP_EXIT_USE;
+    }
     r.stop_fd = clp_stop_signals();
     int error = r.stop_fd < 0 ? clp_fault_set(&f, r.stop_fd, "cannot set up signals") : 0;
     if (error == 0)

@@ -61,20 +61,27 @@ static void set_chances(struct clp_threshold *t, double part, double members, do
     atomic_store(&t->floor, (uint64_t)(floor * ONE));
 }
 
+/* Where nothing was known before, what came so far says what is large: with equal chances the few
+ * largest would make up most of what is estimated, and scaling that to a total is biased
+ * (clp_threshold_ratio). False when it is known already, or too little came. */
+static bool learn(struct clp_threshold *t)
+{
+    double part = t->target / 2.0;
+    double members = (double)atomic_load_explicit(&t->members, memory_order_relaxed);
+    if (atomic_load_explicit(&t->tau, memory_order_relaxed) != TAU_UNKNOWN || members < part)
+        return false;
+    set_chances(t, part, members, (double)atomic_load_explicit(&t->sum, memory_order_relaxed));
+    return true;
+}
+
 /* A burst after a quiet epoch: beyond one and a half times the target, each further quarter of it
- * halves the chances of all that follow. Where nothing was known before, what came so far says what
- * is large: with equal chances the few largest would make up most of what is estimated, and scaling
- * that to a total is biased (clp_threshold_ratio). */
+ * halves the chances of all that follow. */
 static void tighten(struct clp_threshold *t, uint32_t kept)
 {
     uint32_t step = CLP_MAX(t->target / 4, 1u);
-    if (kept < t->target + 2 * step || kept % step != 0)
+    if (kept < t->target + 2 * step || kept % step != 0 || learn(t))
         return;
-    if (atomic_load_explicit(&t->tau, memory_order_relaxed) == TAU_UNKNOWN)
-        set_chances(t, t->target / 2.0,
-                    (double)atomic_load_explicit(&t->members, memory_order_relaxed),
-                    (double)atomic_load_explicit(&t->sum, memory_order_relaxed));
-    else if (atomic_load_explicit(&t->tighter, memory_order_relaxed) < TIGHTER_MAX)
+    if (atomic_load_explicit(&t->tighter, memory_order_relaxed) < TIGHTER_MAX)
         atomic_fetch_add_explicit(&t->tighter, 1, memory_order_relaxed);
 }
 
@@ -92,6 +99,8 @@ struct clp_threshold_member clp_threshold_offer(struct clp_threshold *t, uint64_
     uint64_t i = 1 + atomic_fetch_add_explicit(&s->members, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->members, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->sum, size, memory_order_relaxed);
+    if (halvings)
+        (void)learn(t); /* no later than chances begin to fall */
     double p = chance(t, i, size, halvings);
     if (random >= p)
         return m;

@@ -45,6 +45,7 @@ enum {
 #define CLP_REGS_VOLATILE 0x7ffffu
 
 #define CLP_REGS_ELF_MACHINE EM_AARCH64
+#define CLP_REGS_BEFORE_RETURN 4 /* so far before a return address is its call */
 #define CLP_REGS_SIGN_RETURNS 1
 
 /* A user address has at most 48 bits (52 on request): above them a return address may be signed. */

@@ -55,6 +55,7 @@ enum {
      1u << CLP_REG_R11)
 
 #define CLP_REGS_ELF_MACHINE EM_X86_64
-#define CLP_REGS_SIGN_RETURNS 0 /* DW_CFA 0x2d has a meaning */
+#define CLP_REGS_BEFORE_RETURN 1 /* so far before a return address is certainly its call */
+#define CLP_REGS_SIGN_RETURNS 0  /* DW_CFA 0x2d has a meaning */
 
 #endif

@@ -11,7 +11,7 @@ struct clp_walker {
     struct clp_regs regs;
     struct clp_code code; /* of the current frame */
     uint64_t lookup;      /* address that `code` was found by */
-    bool exact;           /* rip is the next instruction to run, not a return address */
+    bool exact;           /* pc is the next instruction to run, not a return address */
     bool trial;           /* a walk ahead, to see where it leads */
     uint32_t flags;       /* CLP_WALK_* */
 };
@@ -31,6 +31,15 @@ void clp_walker_find(struct clp_walker *w);
 /* From the current frame, whose code is known, to its caller. */
 enum clp_next clp_walker_step(struct clp_walker *w);
 int64_t clp_walker_read(struct clp_walker *w, uint64_t address, void *buf, size_t len);
+
+/* ---- one frame each, the processor's own ---- */
+
+enum clp_next clp_walker_step_managed(struct clp_walker *w);
+enum clp_next clp_walker_step_native(struct clp_walker *w);
+enum clp_next clp_walker_step_thunk(struct clp_walker *w);
+
+/* ---- walk-x86-64.c; what follows is that processor's as well ---- */
+
 /* Is it an address that a call returns to: known code, with a call instruction before it? */
 bool clp_walker_is_return(struct clp_walker *w, uint64_t address);
 /* The same for native code that called through a register or memory. */
@@ -68,11 +77,8 @@ enum clp_next clp_walker_step_forward(struct clp_walker *w);
 /* Where the code from rip on may find its return address, by the code alone. */
 const struct clp_walk_cached_forward *clp_walker_forward_answers(struct clp_walker *w);
 
-/* ---- one frame each ---- */
+/* ---- filter.c, osr.c ---- */
 
-enum clp_next clp_walker_step_managed(struct clp_walker *w);
-enum clp_next clp_walker_step_native(struct clp_walker *w);
-enum clp_next clp_walker_step_thunk(struct clp_walker *w);
 /* Is the current managed frame that of an exception filter? */
 bool clp_walker_in_filter(struct clp_walker *w);
 /* Goes to the filter's caller, in the runtime; false when it is not found. */

@@ -32,11 +32,12 @@ int main(void)
         best = took < best ? took : best;
     }
     long extra_kib = peak_kib() - before_kib;
+    double of_plain = (double)extra_kib * 1024 / (double)e.plain_len;
+    double of_gzipped = (double)extra_kib * 1024 / (double)e.len;
     printf("%zu samples, %zu bytes plain, %zu gzipped: %.1f ms of CPU, %ld KiB more at the peak "
-           "(%.2f of the plain size)\n",
-           e.samples, e.plain_len, e.len, best, extra_kib,
-           (double)extra_kib * 1024 / (double)e.plain_len);
+           "(%.2f of the plain size, %.2f of the gzipped one)\n",
+           e.samples, e.plain_len, e.len, best, extra_kib, of_plain, of_gzipped);
     clp_encoded_done(&e);
     clp_profile_free(p);
-    return best <= 50 && (double)extra_kib * 1024 <= 3 * (double)e.plain_len ? 0 : 1;
+    return best <= 50 && of_gzipped <= 3 ? 0 : 1;
 }

@@ -18,6 +18,7 @@ import uuid
 
 import harness
 from harness import Case, wait_for
+from test_agent import Agent
 from test_nettrace import TraceCase
 from test_web import WebCase
 
@@ -250,36 +251,48 @@ class BenchEvents(Case):
 
 
 class BenchAgent(Case):
+    DIRECTORY = "{{ kind: directory, path: '{dir}/profiles' }}"
+
+    def measure(self, targets, marker, period, settle):
+        """(share of a core, the targets' share, kB at most, profiles) of an agent with these targets, from some
+        seconds after the last attach, for a period and a bit."""
+        agent = Agent(self, self.DIRECTORY, marker, period=period)
+        for target in targets:
+            wait_for(target.library_runs, 60, "the agent attaches")
+        time.sleep(settle)
+        pids = [agent.process.pid, *(target.pid for target in targets)]
+        start, before = time.monotonic(), [harness.cpu_ns(pid) for pid in pids]
+        time.sleep(max(65, period + 5))
+        seconds = time.monotonic() - start
+        share, *theirs = [(harness.cpu_ns(pid) - used) / 1e9 / seconds for pid, used in zip(pids, before)]
+        peak = self.peak_kb(agent.process.pid)
+        self.assertEqual(agent.stop(), 0, agent.text())
+        return share, sum(theirs), peak, agent.written("wall")
+
     def test_agent(self):
         """CPU and memory of the agent while it profiles four busy threads."""
         marker = f"clp-{uuid.uuid4().hex}"  # no .NET program but this one
         target = self.target("chunks", "--chunks", 100_000, "--marker", marker)
         target.begin()
-        folder = tempfile.mkdtemp(prefix="clp-agent-")
-        self.addCleanup(subprocess.run, ["rm", "-rf", folder], check=True)
-        config = os.path.join(folder, "clrpulse.yaml")
-        with open(config, "w") as file:
-            file.write(f"profile: {{ period: 20s }}\ntargets: {{ include: ['*{marker}*'] }}\n"
-                       f"upload: [ {{ kind: directory, path: {folder}/profiles }} ]\n"
-                       f"state: {{ dir: {folder}/state }}\nspool: {{ dir: {folder}/spool }}\n")
-        with open(os.path.join(folder, "log"), "w+b") as log:
-            agent = subprocess.Popen([harness.environment("CLP_CLRPULSE"), "agent", "-c", config],
-                                     stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            self.addCleanup(agent.wait)
-            self.addCleanup(agent.kill)
-            wait_for(target.library_runs, 30, "the agent attaches")
-            start, before = time.monotonic(), harness.cpu_ns(agent.pid)
-            time.sleep(65)
-            share = (harness.cpu_ns(agent.pid) - before) / (time.monotonic() - start) / 1e9
-            peak = self.peak_kb(agent.pid)
-            agent.send_signal(signal.SIGTERM)
-            agent.wait(30)
-        written = glob.glob(f"{folder}/profiles/**/*.pb.gz", recursive=True)
+        share, _, peak, written = self.measure([target], marker, 20, 0)
         print(f"agent: {share * 100:.2f} % of a core, peak RSS {peak / 1024:.1f} MB, "
               f"{len(written)} profiles of {[os.path.getsize(name) for name in written]} bytes")
         self.assertGreaterEqual(len(written), 3)
         self.assertLessEqual(share, 0.01)
         self.assertLessEqual(peak, 30 * 1024)
+
+    def test_idle(self):
+        """The same beside forty programs that wait, with the settings that an agent has by itself."""
+        marker = f"clp-{uuid.uuid4().hex}"
+        targets = [self.target("spin", "--busy", 0, "--sleepers", 4, "--marker", marker) for _ in range(40)]
+        for target in targets:
+            target.begin()
+        share, theirs, peak, written = self.measure(targets, marker, 60, 8)
+        print(f"agent beside 40 idle targets: {share * 100:.2f} % of a core, peak RSS {peak / 1024:.1f} MB, "
+              f"{len(written)} profiles; the targets {theirs / len(targets) * 100:.2f} % each")
+        self.assertGreaterEqual(len(written), len(targets))
+        self.assertLessEqual(share, 0.005)
+        self.assertLessEqual(peak, 40 * 1024)
 
     def peak_kb(self, pid):
         with open(f"/proc/{pid}/status") as file:

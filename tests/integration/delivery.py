@@ -26,12 +26,14 @@ SANITIZED = bool(os.environ.get("CLP_SANITIZED"))
 FULL = os.environ.get("CLP_DELIVERY_FULL") == "1"  # in real time, at full length: ./dev stress
 
 
-def has_node():
-    return shutil.which("node") and shutil.which("protoc") and os.path.exists(f"{CACHE}/installed")
+def needs(*programs, file, why):
+    """Skips a test where something is missing, with the reason. CI installs all of it: there the test fails."""
+    found = all(map(shutil.which, programs)) and os.path.exists(f"{CACHE}/{file}")
+    return unittest.skipUnless(found or os.environ.get("CI") == "true", why)
 
 
-def has_dotnet():
-    return shutil.which("dotnet") and os.path.exists(f"{CACHE}/dotnet/stamp")
+needs_node = needs("node", "protoc", file="installed", why="tools/install-receivers has not run, or had no npm")
+needs_dotnet = needs("dotnet", file="dotnet/stamp", why="tools/install-receivers has not run")
 
 
 def environment(**more):
@@ -42,13 +44,13 @@ def environment(**more):
 class Receiver:
     """A receiver in a directory of its own: the one for Node, unless said otherwise."""
 
-    def __init__(self, test, unix=None, dotnet=False):
+    def __init__(self, add_cleanup, unix=None, dotnet=False):
         self.out = tempfile.mkdtemp(prefix="clp-receiver-")
-        test.addCleanup(shutil.rmtree, self.out, ignore_errors=True)
+        add_cleanup(shutil.rmtree, self.out, ignore_errors=True)
         words = [f"{CACHE}/dotnet/Receiver", self.out] if dotnet else self.node()
         self.process = subprocess.Popen(words + ([unix] if unix else []), stdout=subprocess.PIPE, text=True,
                                         env=environment(DOTNET_EnableDiagnostics="0"))
-        test.addCleanup(self.close)
+        add_cleanup(self.close)
         self.port = int(self.process.stdout.readline())
 
     def node(self):
@@ -67,16 +69,16 @@ class Receiver:
     def url(self, path=""):
         return f"http://127.0.0.1:{self.port}{path}"
 
-    def answer(self, status):
-        subprocess.run(["curl", "-sS", "--noproxy", "*", "-X", "POST", "-d", "", self.url(f"/_answer/{status}")],
-                       check=True, stdout=subprocess.DEVNULL)
-
     def taken(self):
         taken = []
         for path in sorted(glob.glob(f"{self.out}/*.json")):
             with open(path) as file:
                 taken.append(json.load(file))
         return taken
+
+    def forget(self):
+        for path in glob.glob(f"{self.out}/*.*"):
+            os.remove(path)
 
     def data(self, request, part=None):
         for file in request["files"]:
@@ -88,7 +90,10 @@ class Receiver:
 
 def preload(library, **more):
     """An environment with a library of tests/tools in front of the others."""
-    return environment(LD_PRELOAD=os.path.join(os.path.dirname(os.path.dirname(DELIVER)), "tools", library), **more)
+    path = os.path.join(os.path.dirname(os.path.dirname(DELIVER)), "tools", library)
+    if not os.path.exists(path):
+        raise RuntimeError(f"{path} is missing")  # the loader would go on without it
+    return environment(LD_PRELOAD=path, **more)
 
 
 class Case(unittest.TestCase):
@@ -142,6 +147,7 @@ class PlainIntake:
         self.echo = False  # answers with what it was asked
         self.large = []  # (kind, body) of those beyond 10,000 bytes
         self.attempts = []  # all requests, refused ones as well: the header X-Agent
+        self.windows = {}  # (start, length) in ns as the profile itself has them, by runtime and number
         self.silent, self.end = False, threading.Event()
         intake = self
 
@@ -158,7 +164,9 @@ class PlainIntake:
                     return
                 if status == 200:
                     try:
-                        pprof.Profile(body)
+                        profile = pprof.Profile(body)
+                        key = (self.headers["Clrpulse-Runtime-Id"], int(self.headers["Clrpulse-Seq"]))
+                        intake.windows.setdefault(key, set()).add((profile.time_ns, profile.duration_ns))
                     except Exception:
                         intake.broken += 1
                     if len(body) > 10000:

@@ -6,13 +6,15 @@ import collections
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import time
-import unittest
 
 import pprof
-from delivery import (CACHE, CLRPULSE, RUNTIME, Case, PlainIntake, Receiver, environment, has_dotnet, has_node, main)
+from delivery import (CACHE, CLRPULSE, RUNTIME, Case, PlainIntake, Receiver, environment, main, needs_dotnet,
+                      needs_node)
 
 KNOWN = {
     "process_cpu": ([("cpu", "nanoseconds")], ("cpu", "nanoseconds"), {"cpu": 4000}),
@@ -32,9 +34,16 @@ INUSE = ([("inuse_objects", "count"), ("inuse_space", "bytes")], ("space", "byte
 class KindsCase(Case):
     """Each kind against a receiver that decodes with other people's code and refuses what servers refuse."""
     DOTNET = False
+    shared = None
 
     def receiver(self, unix=None):
-        return Receiver(self, unix, self.DOTNET)
+        """One for all tests of the class, which forgets what the one before has sent; but for a socket's."""
+        if unix:
+            return Receiver(self.addCleanup, unix, self.DOTNET)
+        if not self.shared:
+            type(self).shared = Receiver(self.addClassCleanup, None, self.DOTNET)
+        self.shared.forget()
+        return self.shared
 
     def check_series(self, receiver, kind):
         taken = [r for r in receiver.taken() if r["kind"] == kind]
@@ -240,12 +249,12 @@ class KindsCase(Case):
         self.assertEqual(os.listdir(self.spool), ["lock"])
 
 
-@unittest.skipUnless(has_node(), "tools/install-receivers has not run, or had no npm")
+@needs_node
 class TestKinds(KindsCase):
     pass
 
 
-@unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
+@needs_dotnet
 class TestKindsDotnet(KindsCase):
     DOTNET = True
 
@@ -253,67 +262,77 @@ class TestKindsDotnet(KindsCase):
 del KindsCase
 
 
-@unittest.skipUnless(has_node(), "tools/install-receivers has not run, or had no npm")
+@needs_node
 class TestClients(Case):
     """What other profilers' own clients really send passes the same checks: the receiver is no invention."""
 
     BUSY = """
-        const until = Date.now() + 6000;
         (function burn() {
             let x = 0;
             for (let i = 0; i < 3e6; i++) x += Math.sqrt(i);
-            if (Date.now() < until) setTimeout(burn, 1);
-            else process.exit(0);
+            setTimeout(burn, 1);
         })();
     """
 
-    def run_client(self, code, receiver, **env):
+    def run_client(self, code, receiver, kind, **env):
+        """Until something of that kind was taken."""
         path = f"{self.directory}/client.js"
         with open(path, "w") as file:
             file.write(code + self.BUSY)
-        done = subprocess.run(["node", path], capture_output=True, text=True, timeout=90, cwd=self.directory,
-                              env=environment(NODE_PATH=f"{CACHE}/node_modules", **env))
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return receiver.taken()
+        with open(f"{self.directory}/client.log", "w+") as log:
+            process = subprocess.Popen(["node", path], stdout=log, stderr=log, cwd=self.directory,
+                                       env=environment(NODE_PATH=f"{CACHE}/node_modules", **env))
+            deadline = time.monotonic() + 60
+            taken = []
+            while not taken and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+                taken = [request for request in receiver.taken() if request["kind"] == kind]
+            process.kill()
+            process.wait()
+            log.seek(0)
+            self.assertTrue(taken, f"its profiles are taken; it said: {log.read()}")
+        return taken
 
     def test_dd_trace(self):
-        receiver = Receiver(self)
-        taken = self.run_client("require('dd-trace').init({ profiling: true });", receiver,
+        receiver = Receiver(self.addCleanup)
+        forms = self.run_client("require('dd-trace').init({ profiling: true });", receiver, "datadog",
                                 DD_TRACE_AGENT_URL=receiver.url(), DD_PROFILING_ENABLED="true",
                                 DD_PROFILING_UPLOAD_PERIOD="2", DD_SERVICE="shop")
-        forms = [r for r in taken if r["kind"] == "datadog"]
-        self.assertTrue(forms, "dd-trace's own profiles are taken")
         self.assertIn("service:shop", forms[0]["fields"]["event"]["tags_profiler"])
 
     def test_pyroscope_nodejs(self):
-        version = subprocess.run(["node", "--version"], capture_output=True, text=True).stdout.strip("v\n")
-        if tuple(int(number) for number in version.split(".")[:2]) < (20, 19):
-            self.skipTest("@pyroscope/nodejs wants Node.js 20.19, which can require() ES modules")
-        receiver = Receiver(self)
+        receiver = Receiver(self.addCleanup)
         code = f"""const p = require('@pyroscope/nodejs');
             p.init({{ serverAddress: '{receiver.url()}', appName: 'shop', flushIntervalMs: 1500 }});
             p.start();"""
-        taken = [r for r in self.run_client(code, receiver) if r["kind"] == "ingest"]
-        self.assertTrue(taken, "its profiles are taken")
-        self.assertIn("format=pprof", taken[0]["url"])
+        taken = self.run_client(code, receiver, "ingest")
+        self.assertEqual(taken[0]["fields"]["query"]["name"].split("{")[0], "shop")
         pprof.Profile(receiver.data(taken[0]))
 
 
 class Agent:
     """A real agent without targets, which takes up what is in the spool."""
 
-    def __init__(self, test, uploads, env=None, **settings):
+    def __init__(self, test, uploads, env=None):
         self.test, self.directory = test, test.directory
         self.config = f"{test.directory}/clrpulse.yaml"
         self.env = environment(**(env or {}))
         with open(self.config, "w") as file:
             file.write("targets: { include: ['*no such process*'] }\nupload:\n")
             file.writelines(f"  - {upload}\n" for upload in uploads)
-            file.write(f"state: {{ dir: {test.directory}/state }}\nspool: {{ dir: {test.spool} }}\n")
+            file.write(f"state: {{ dir: {test.directory}/state }}\nspool: {{ dir: {test.spool} }}\n"
+                       "health: { listen: '127.0.0.1:0' }\n")
         self.log = open(f"{test.directory}/log", "wb")
         self.process = subprocess.Popen([CLRPULSE, "agent", "-c", self.config], stdin=subprocess.DEVNULL,
                                         stdout=self.log, stderr=self.log, env=self.env)
         test.addCleanup(self.close)
+
+    def metrics(self):
+        with open(f"{self.directory}/log") as log:
+            port = re.search(r"/metrics answer on .* \(port (\d+)\)", log.read())[1]
+        done = subprocess.run(["curl", "-sSf", "--noproxy", "*", f"http://127.0.0.1:{port}/metrics"], check=True,
+                              capture_output=True, text=True)
+        return done.stdout
 
     def close(self):
         self.process.terminate()
@@ -374,10 +393,47 @@ class TestPeople(Case):
         self.assertEqual(told[1]["last_error"], "", "all is well again")
         self.assertEqual(down.sequences(), [0, 1, 2])
 
-    @unittest.skipUnless(has_dotnet(), "tools/install-receivers has not run")
+    def test_a_thousand_at_the_start(self):
+        """An agent that finds 1,000 profiles is up at once, and has them all in its hands."""
+        intake = PlainIntake(self)
+        self.leave_behind(intake, count=1)
+        intake.status = 503
+        name, = glob.glob(f"{self.spool}/*.chunk")
+        start, runtime, _ = os.path.basename(name).split("-")
+        for i in range(1, 1000):
+            shutil.copyfile(name, f"{self.spool}/{int(start) + i:020}-{runtime}-{i}.chunk")
+        agent = Agent(self, [f"{{ kind: http, url: 'http://127.0.0.1:{intake.port}/' }}"])
+        agent.wait_for(lambda u: True)
+        with open(f"/proc/{agent.process.pid}/stat") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        print(f"up with 1,000 profiles after {used:.2f} s of CPU", file=sys.stderr)
+        self.assertLess(used, 1)
+        self.assertEqual(agent.uploads()[0]["waiting"], 1000)
+        with open(glob.glob(f"{self.directory}/state/seq/*")[0]) as file:
+            self.assertEqual(file.read(), "1000\n", "the next number of a program that it may find")
+
+    def test_two_agents(self):
+        """The second one with the same spool goes away with a sentence; the first one goes on."""
+        intake = PlainIntake(self)
+        self.leave_behind(intake)
+        intake.status = 503
+        agent = Agent(self, [f"{{ kind: http, url: 'http://127.0.0.1:{intake.port}/' }}"])
+        agent.wait_for(lambda u: u[0]["waiting"] == 3)
+        done = subprocess.run([CLRPULSE, "agent", "-c", agent.config], capture_output=True, text=True, timeout=60,
+                              env={**agent.env, "CLRPULSE_STATE_DIR": f"{self.directory}/other"})
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn(f"another agent uses the spool {self.spool}: stop it, or give this one its own spool.dir",
+                      done.stderr)
+        intake.status = 200
+        self.assertEqual(agent.run("spool", "flush").returncode, 0)
+        agent.wait_for(lambda u: u[0]["delivered"] == 3)
+        self.assertEqual(intake.sequences(), [0, 1, 2])
+
+    @needs_dotnet
     def test_check(self):
         """One test profile to each upload; one line each, in words."""
-        receiver, intake = Receiver(self, dotnet=True), PlainIntake(self)
+        receiver, intake = Receiver(self.addCleanup, dotnet=True), PlainIntake(self)
         intake.status, intake.body = 401, b"who are you?"
         with open(f"{self.directory}/file", "w"):
             pass
@@ -519,7 +575,9 @@ class TestSecrets(Case):
         agent.wait_for(lambda u: all(u[i]["refused"] == 3 for i in (0, 2, 6)) and
                        all(u[i]["retries"] for i in (1, 3, 4, 5, 7)))
         seen = {"status": agent.run("status").stdout, "status --json": agent.run("status", "--json").stdout}
-        for words in (["check"], ["spool", "ls"]):
+        seen["/metrics"] = agent.metrics()
+        self.assertIn("# TYPE clrpulse_", seen["/metrics"])
+        for words in (["check"], ["spool", "ls"], ["spool", "flush"]):
             done = agent.run(*words)
             seen[" ".join(words)] = done.stdout + done.stderr
         name = seen["spool ls"].splitlines()[1].split()[4]
@@ -528,8 +586,12 @@ class TestSecrets(Case):
         self.assertIn("you sent POST /x?k=***", seen["check"])
         self.assertEqual(seen["status"].count("http://user:password@host:port"), 3, seen["status"])
         basics = [base64.b64encode(pair).decode() for pair in (b"u:plantedENV", b"plantedUSER:plantedPASS")]
-        seen["argv"] = self.argv_of(agent.process.pid)
+        seen["argv"], variables = self.beginning_of(agent.process.pid)
         self.assertIn("clrpulse.yaml", seen["argv"])
+        # Who starts the agent with a secret in a variable has it there; what is in files stays out.
+        self.assertIn("SOME_KEY=plantedENV", variables)
+        for word in ("plantedFILE", "plantedLITERAL", "plantedQUERY"):
+            self.assertNotIn(word, variables)
         for path in (glob.glob(f"{self.spool}/*") + glob.glob(f"{self.directory}/state/**", recursive=True) +
                      [f"{self.directory}/log"]):
             if os.path.isfile(path):
@@ -544,14 +606,18 @@ class TestSecrets(Case):
         self.assertEqual(heads, [], "nothing was taken here")
 
     @staticmethod
-    def argv_of(pid):
-        """What a core file would have of the arguments: the memory from arg_start to arg_end."""
+    def beginning_of(pid):
+        """What a core file has of the arguments and of the environment: the memory from arg_start to arg_end, and
+        from env_start to env_end."""
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rsplit(")", 1)[1].split()
-        start, end = int(fields[45]), int(fields[46])  # fields 48 and 49
+        bounds = [int(field) for field in fields[45:49]]  # fields 48 to 51
         with open(f"/proc/{pid}/mem", "rb") as memory:
-            memory.seek(start)
-            return memory.read(end - start).decode(errors="replace")
+            texts = []
+            for start, end in (bounds[:2], bounds[2:]):
+                memory.seek(start)
+                texts.append(memory.read(end - start).decode(errors="replace"))
+        return texts
 
     def test_they_reach_the_intake(self):
         intake, url, path = self.plant()

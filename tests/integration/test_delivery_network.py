@@ -149,16 +149,20 @@ class TestTls(NetworkCase):
 
 
 class TestProxy(NetworkCase):
-    def proxy(self, credentials=None):
-        """A CONNECT proxy that may want a user; all that it was asked for."""
+    def proxy(self, credentials=None, context=None):
+        """A CONNECT proxy that may want a user, and may be spoken to over TLS; all that it was asked for."""
         listener = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(listener.close)
+        if context:
+            listener = context.wrap_socket(listener, server_side=True)
         seen = []
 
         def serve():
             while True:
                 try:
                     client, _ = listener.accept()
+                except ssl.SSLError:
+                    continue
                 except OSError:
                     return
                 head = b""
@@ -182,6 +186,66 @@ class TestProxy(NetworkCase):
 
         threading.Thread(target=serve, daemon=True).start()
         return f"127.0.0.1:{listener.getsockname()[1]}", seen
+
+    def socks(self, user, password):
+        """A SOCKS 5 proxy (RFC 1928, 1929) that wants a user; the hosts that it was asked for."""
+        listener = socket.create_server(("127.0.0.1", 0))
+        self.addCleanup(listener.close)
+        wanted, seen = b"\1%c%s%c%s" % (len(user), user, len(password), password), []
+
+        def serve():
+            while True:
+                try:
+                    client, _ = listener.accept()
+                except OSError:
+                    return
+                client.recv(256)
+                client.sendall(b"\5\2")
+                right = client.recv(512) == wanted
+                client.sendall(b"\1\0" if right else b"\1\1")
+                if not right:
+                    client.close()
+                    continue
+                request = client.recv(512)  # 5, CONNECT, 0, kind of address, address, port
+                kind, rest = request[3], request[4:]
+                host = socket.inet_ntoa(rest[:4]) if kind == 1 else rest[1:1 + rest[0]].decode()
+                seen.append(host)
+                port = int.from_bytes(rest[-2:], "big")
+                server = socket.create_connection(("127.0.0.1", port))
+                client.sendall(b"\5\0\0\1\0\0\0\0\0\0")
+                for a, b in ((client, server), (server, client)):
+                    threading.Thread(target=self.copy, args=(a, b), daemon=True).start()
+
+        threading.Thread(target=serve, daemon=True).start()
+        return f"127.0.0.1:{listener.getsockname()[1]}", seen
+
+    def test_other_kinds_of_proxy(self):
+        """SOCKS, with names looked up here or there; and a proxy that itself is spoken to over TLS."""
+        base, name = self.certificate("alone", "IP:127.0.0.1"), self.certificate("name", "DNS:a.test")
+        trust, intake = {"ca_file": f"{base}.pem"}, PlainIntake(self)
+        url = f"http://127.0.0.1:{intake.port}/"
+        socks, asked = self.socks(b"me", b"pass")
+        tunnel = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tunnel.load_cert_chain(f"{base}.pem", f"{base}.key")
+        secure, _ = self.proxy(context=tunnel)
+        other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        other.load_cert_chain(f"{name}.pem", f"{name}.key")
+        stranger, _ = self.proxy(context=other)
+        self.check_table([
+            ("SOCKS 5", None, url, {"proxy": f"socks5://me:pass@{socks}"}),
+            ("SOCKS 5, names there", None, f"http://intake.invalid:{intake.port}/",
+             {"proxy": f"socks5h://me:pass@{socks}"}),
+            ("SOCKS 5, wrong password", "check proxy", url, {"proxy": f"socks5://me:plantedPASS@{socks}"}),
+            ("SOCKS 5, nobody there", "proxy if one is set", url, {"proxy": "socks5://127.0.0.1:1"}),
+            ("TLS to the proxy", None, f"https://127.0.0.1:{self.tls(base).port}/",
+             {**trust, "proxy": f"https://{secure}"}),
+            ("TLS to the proxy, not trusted", "name the authority that signed it in ca_file", url,
+             {"proxy": f"https://{secure}"}),
+            ("TLS to the proxy, wrong name", "as the certificate does", url,
+             {"ca_file": f"{name}.pem", "proxy": f"https://{stranger}"}),
+            ("unknown kind", "does not have the form", url, {"proxy": "ftp://127.0.0.1:1"}),
+        ])
+        self.assertEqual(asked, ["127.0.0.1", "intake.invalid"])
 
     @staticmethod
     def copy(a, b):

@@ -6,7 +6,10 @@ import http.client
 import os
 import re
 import signal
+import shutil
 import socket
+import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -219,6 +222,26 @@ class TestSmallPlaces(DaemonCase):
             process.wait()
 
 
+    @unittest.skipIf(os.geteuid(), "mounts need root")
+    def test_version_two(self):
+        """As a container on such a machine sees it: its own group is the root of the one hierarchy."""
+        config = self.config()
+        self.log = open(os.path.join(self.directory, "log"), "a+")
+        self.addCleanup(self.log.close)
+        agent = subprocess.Popen(
+            ["unshare", "-m", "sh", "-c", "mount -t tmpfs none /sys/fs/cgroup && cd /sys/fs/cgroup && "
+             "echo 20000 100000 >cpu.max && echo 67108864 >memory.max && exec \"$@\"", "sh",
+             test_session.CLRPULSE, "agent", "-c", config],
+            stderr=self.log, env={**os.environ, "CLRPULSE_LIBRARY": self.library})
+        self.addCleanup(agent.wait)
+        self.addCleanup(agent.kill)
+        self.wait_for(self.answers, "the agent answers")
+        status = self.status()
+        self.assertEqual((status["cpu_limit_millicores"], status["memory_limit_bytes"]), (200, 64 << 20))
+        self.assertRegex(self.text(), r"allows the agent 0\.20 cores")
+        self.stop(agent)
+
+
 HOSTILE = """
 import os, sys, threading, time
 def named():
@@ -302,6 +325,72 @@ class TestHostile(DaemonCase):
             port.bind(socket_path)
             port.listen(100)
             self.assert_told(process, "does not answer", record=True)
+
+    def test_a_hook_that_is_never_answered(self):
+        """It takes the start-up hook, says nothing more and ends the session, again and again: the agent's other
+        targets do not wait for that."""
+        hook = os.path.join(os.path.dirname(test_session.CLRPULSE), "Clrpulse.Spans.dll")
+        if not os.path.exists(hook):
+            self.skipTest("this build has no start-up hook")
+        shutil.copy(hook, self.directory)
+        mute = self.start("--mute-hook", "--leave-after", "200")
+        other = self.start()
+        agent = self.agent()
+        self.wait_for(lambda: sum(line == "hook\n" for line in self.lines(mute)) >= 2, "two hooks were sent")
+        self.stop(agent)
+        windows = [w for w in self.windows() if w.pid == other.pid]
+        self.assertGreaterEqual(len(windows), 2)
+        for window in windows:
+            self.assertLess(window.duration, 5)
+
+    def lines(self, process):
+        """All that it has printed up to now."""
+        os.set_blocking(process.stdout.fileno(), False)
+        self.printed = getattr(self, "printed", []) + list(process.stdout)
+        return self.printed
+
+    def test_ten_thousand_sockets(self):
+        """Of processes that are not there, beside that of one that is: none of them is asked."""
+        for i in range(10000):
+            os.mknod(f"{self.tmp}/dotnet-diagnostic-{i + 1}-{i}-socket", stat.S_IFSOCK | 0o600)
+        target = self.start()
+        done = self.record(target.pid, "-d", "0.3", "-o", f"{self.directory}/p.pb.gz")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len([n for n in os.listdir(self.tmp) if n.endswith("-socket")]), 10001)
+
+    def test_an_answer_byte_by_byte(self):
+        """For longer than anybody waits."""
+        process, socket_path = self.plant(self.tmp)
+        reply = b"DOTNET_IPC_V1\0" + struct.pack("<HBBH", 2000, 0xff, 0, 0) + bytes(1980)
+        with socket.socket(socket.AF_UNIX) as port:
+            port.bind(socket_path)
+            port.listen(100)
+            stop = threading.Event()
+            serving = [threading.Thread(target=self.drip, args=(port, reply, stop)) for _ in range(8)]
+            for thread in serving:
+                thread.start()
+            try:
+                self.assert_told(process, "does not answer", record=True)
+            finally:
+                stop.set()
+                port.shutdown(socket.SHUT_RDWR)
+                for thread in serving:
+                    thread.join()
+
+    def drip(self, port, reply, stop):
+        while not stop.is_set():
+            try:
+                visitor = port.accept()[0]
+            except OSError:
+                return
+            with visitor:
+                for byte in reply:
+                    try:
+                        visitor.send(bytes([byte]))
+                    except OSError:
+                        break
+                    if stop.wait(0.02):
+                        return
 
     def test_huge_names(self):
         agent = self.agent()

@@ -34,12 +34,13 @@ NOEXEC = "for d in /tmp /var/tmp /dev/shm /run /run/lock /run/user; do [ ! -d $d
 
 @unittest.skipIf(os.geteuid(), "namespaces, mounts and other users need root")
 class PlaceCase(harness.Case):
-    def place(self, setup, *command, unshare="-m", tmp="/tmp", options=()):
+    def place(self, setup, *command, unshare="-m", tmp="/tmp"):
         """A target in mounts of its own, after `setup`; `command` starts it as somebody else."""
         app = os.path.join(harness.environment("CLP_TARGETS"), harness.framework())
         hidden = os.path.dirname(os.path.realpath(harness.environment("CLRPULSE_LIBRARY")))
-        target = self.target("spin", "--threads", "1", *options,
-                             prefix=["unshare", *unshare.split(), "--", "sh", "-c", SHOW % setup, "sh", *command],
+        self.marker = f"clp-{uuid.uuid4().hex}"
+        target = self.target("spin", "--threads", "1", "--marker", self.marker, prefix=["unshare", *unshare.split(), "--", "sh", "-c",
+                                                               SHOW % setup, "sh", *command],
                              program="/mnt/app/ClpTarget", env={"APP": app, "HIDDEN": hidden, "TMPDIR": tmp})
         target.begin()
         return target
@@ -164,21 +165,9 @@ class TestMounts(PlaceCase):
         self.assert_profile(self.record(target))
         self.assert_nothing_left(target)
 
-    NOWHERE = (NOEXEC + "; mount -t tmpfs -o noexec none /mnt/data; mount -o remount,bind,ro /;"
-               "mount -o remount,mode=755 none /mnt")
-
-    def test_noexec_everywhere_for_the_agent(self):
-        marker = f"clp-{uuid.uuid4().hex}"
-        target = self.place(self.NOWHERE, *AS_USER, options=("--marker", marker))
-        agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", marker, period=2)
-        harness.wait_for(lambda: agent.written(), 60, "a window")
-        self.assertEqual(agent.stop(), 0, agent.text())
-        self.assertRegex(agent.text(), "engine eventpipe: process .* cannot execute the library")
-        self.assertGreater(agent.profiles()[0][1].total("cpu"), 0)
-        self.assert_nothing_left(target)
-
     def test_noexec_everywhere(self):
-        target = self.place(self.NOWHERE, *AS_USER)
+        target = self.place(NOEXEC + "; mount -t tmpfs -o noexec none /mnt/data; mount -o remount,bind,ro /;"
+                            "mount -o remount,mode=755 none /mnt", *AS_USER)
         self.assertRegex(self.check(target), "warning .*cannot be put where .*tmpfs without noexec")
         done = self.record(target)
         self.assertRegex(done.stderr, "cannot execute the library: /tmp .*taking the engine eventpipe")
@@ -186,6 +175,17 @@ class TestMounts(PlaceCase):
         self.assert_nothing_left(target)
         done = self.record(target, "--engine", "library")
         self.assertEqual(done.returncode, 5, done.stderr)
+        self.assert_agent_falls_back(target)
+        self.assert_nothing_left(target)
+
+    def assert_agent_falls_back(self, target):
+        """The agent takes the other engine as well, and its status says why."""
+        agent = Agent(self, "{{ kind: directory, path: '{dir}/profiles' }}", self.marker, period=2)
+        told = r"(?m)^ *%d profiling .*\n +engine eventpipe: .*cannot execute the library: /tmp " % target.pid
+        harness.wait_for(lambda: re.search(told, self.run_clrpulse("status", "-c", agent.config).stdout), 30,
+                         "the agent profiles it by its events")
+        harness.wait_for(agent.written, 30, "a profile")
+        self.assertEqual(agent.stop(), 0, agent.text())
 
     def test_full_temp_directory(self):
         target = self.place("mount -t tmpfs -o size=64k none /tmp; mount -t tmpfs -o mode=1777 none /mnt/data",

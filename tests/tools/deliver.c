@@ -200,7 +200,7 @@ static void submit(struct clp_delivery *d, uint64_t seq, uint64_t big)
     if (clp_profile_encode(p, NULL, &e) < 0)
         die("cannot encode");
     clp_profile_free(p);
-    if (clp_delivery_submit(d, &h, e.data, e.len) == 0) {
+    if (clp_delivery_submit(d, &h, e.data, e.len, NULL, NULL) == 0) {
         printf("put %llu\n", (unsigned long long)seq);
         fflush(stdout);
     }

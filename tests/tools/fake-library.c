@@ -4,12 +4,13 @@
  *     fake-library [--tmp DIR] [--result HRESULT] [--exit-after MS] [--no-mark] [--no-connect]
  *                  [--wrong-nonce] [--garbage] [--refuse TEXT] [--leave-after MS] [--version N.N.N]
  *                  [--cpu NS] [--undumpable] [--full MS] [--no-entry]
- *                  [--refused-calls FLAGS]
+ *                  [--refused-calls FLAGS] [--mute-hook]
  *
  * It prints "ready PID" when its port is open, "resumed" when it is let go, and "detach" when a
- * reader's BYE asked for that. Every 10 ms a sample of NS nanoseconds (default 1,000,000) of method
- * Fake.Work.Spin called by Fake.Program.Main is written; after a FLUSH its MARK.  One reader at a
- * time. */
+ * reader's BYE asked for that. With --mute-hook it is ready for a start-up hook, prints "hook" when
+ * asked to run one, and never answers. Every 10 ms a sample of NS nanoseconds (default 1,000,000)
+ * of method Fake.Work.Spin called by Fake.Program.Main is written; after a FLUSH its MARK.  One
+ * reader at a time. */
 #include "base/clock.h"
 #include "base/core/proctext.h"
 #include "base/file.h"
@@ -40,7 +41,7 @@ static struct {
     uint32_t result;
     uint64_t exit_after_ms, leave_after_ms, cpu_ns, refused_calls;
     uint64_t full_until_ns; /* every place is taken until then */
-    bool no_entry, no_mark, no_connect, wrong_nonce, garbage;
+    bool no_entry, no_mark, mute_hook, no_connect, wrong_nonce, garbage;
 } options = {.tmp = "/tmp", .version = "10.0.1", .cpu_ns = 1000000};
 
 static void die(const char *what)
@@ -132,6 +133,11 @@ static bool serve_port(int port, struct clp_attach_data *ret)
     int fd = accept(port, NULL, NULL);
     ssize_t n = fd < 0 ? -1 : recv(fd, m, sizeof(m), 0);
     bool attach = false;
+    if (n >= 20 && m[16] == 4 && m[17] == 7 && options.mute_hook) {
+        printf("hook\n");
+        fflush(stdout);
+        return false; /* stays open */
+    }
     if (n >= 20 && m[16] == 4 && m[17] == 1) {
         reply(fd, true, (const uint8_t[4]){0}, 4);
         printf("resumed\n");
@@ -322,6 +328,8 @@ static void serve_reader(int fd, int port, struct clp_wire_header *h)
     struct clp_attach_data ignored;
     uint64_t start = clp_clock_monotonic_ns();
     define_all();
+    if (options.mute_hook)
+        atomic_store(&h->heartbeat_ns, start);
     if (options.garbage)
         write_garbage(h);
     for (;;) {
@@ -404,6 +412,8 @@ static void read_options(int argc, char **argv)
             options.refused_calls = strtoull(v, NULL, 10);
         else if (i--, !strcmp(o, "--no-mark"))
             options.no_mark = true;
+        else if (!strcmp(o, "--mute-hook"))
+            options.mute_hook = true;
         else if (!strcmp(o, "--no-entry"))
             options.no_entry = true;
         else if (!strcmp(o, "--no-connect"))

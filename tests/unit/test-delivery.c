@@ -101,7 +101,7 @@ static void submit(struct clp_delivery *d, uint64_t seq, bool all)
 {
     struct clp_encoded e = all ? full_profile() : small_profile();
     struct clp_upload_header h = header_of(seq);
-    assert_int_equal(clp_delivery_submit(d, &h, e.data, e.len), 0);
+    assert_int_equal(clp_delivery_submit(d, &h, e.data, e.len, NULL, NULL), 0);
     clp_encoded_done(&e);
 }
 
@@ -181,6 +181,34 @@ static void a_dead_intake_delays_nobody_and_gets_all_later(void **state)
     assert_int_equal(good.requests, before);
     assert_int_equal(bad.requests, refused + 12);
     assert_non_null(strstr(said, "wait in"));
+}
+
+static int chunks_when_stored;
+
+static void on_stored(void *context)
+{
+    assert_non_null(context);
+    (void)usleep(50000); /* time enough for a request, were it allowed */
+    chunks_when_stored = files_of(spool_dir, ".chunk", false);
+}
+
+/* What is noted with a profile is noted while the spool has it, however fast the intake is. */
+static void nothing_is_sent_before_it_is_noted(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"};
+    assert_int_equal(receiver_start(&r), 0);
+    struct clp_upload u = http_to(&r);
+    struct clp_delivery *d = start(&u, 1);
+    struct clp_encoded e = small_profile();
+    struct clp_upload_header h = header_of(6);
+    chunks_when_stored = 0;
+    assert_int_equal(clp_delivery_submit(d, &h, e.data, e.len, on_stored, &d), 0);
+    assert_int_equal(chunks_when_stored, 1);
+    wait_empty(d);
+    stop_soon(d);
+    clp_encoded_done(&e);
+    receiver_stop(&r);
 }
 
 static void a_refused_profile_is_dropped_once(void **state)
@@ -300,6 +328,24 @@ static void two_accounts_have_their_own_progress(void **state)
     assert_int_equal(stats_of(d, 1).backlog, 0);
     stop_soon(d);
     receiver_stop(&r);
+    assert_null(strstr(said, "are the same"));
+}
+
+/* Each has its own progress all the same, but nobody can want that. */
+static void one_account_twice_is_told(void **state)
+{
+    (void)state;
+    static struct receiver r = {.reply = TAKEN};
+    assert_int_equal(receiver_start(&r), 0);
+    struct clp_upload uploads[] = {http_to(&r), {.kind = CLP_UPLOAD_HTTP}};
+    uploads[1] = uploads[0];
+    struct clp_delivery *d = start(uploads, 2);
+    submit(d, 0, false);
+    wait_empty(d);
+    stop_soon(d);
+    receiver_stop(&r);
+    assert_int_equal(r.requests, 2);
+    assert_non_null(strstr(said, "uploads 1 and 2 are the same: http://127.0.0.1"));
 }
 
 /* 500 for ever: a bounded number of tries, and only because of nothing else. */
@@ -337,7 +383,7 @@ static void too_large_is_learned(void **state)
     assert_int_equal(clp_profile_encode(p, NULL, &e), 0);
     clp_profile_free(p);
     struct clp_upload_header h = header_of(0);
-    assert_int_equal(clp_delivery_submit(d, &h, e.data, e.len), 0);
+    assert_int_equal(clp_delivery_submit(d, &h, e.data, e.len, NULL, NULL), 0);
     clp_encoded_done(&e);
     uint64_t until = clp_clock_monotonic_ns() + WAIT_NS;
     while (stats_of(d, 0).retried < 2 && clp_clock_monotonic_ns() < until)
@@ -444,11 +490,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(reaches_two_intakes),
         IN_DIR(a_dead_intake_delays_nobody_and_gets_all_later),
+        IN_DIR(nothing_is_sent_before_it_is_noted),
         IN_DIR(a_refused_profile_is_dropped_once),
         IN_DIR(one_bad_kind_costs_no_other),
         IN_DIR(a_poison_payload_ends),
         IN_DIR(a_poison_payload_among_others),
         IN_DIR(two_accounts_have_their_own_progress),
+        IN_DIR(one_account_twice_is_told),
         IN_DIR(too_large_is_learned),
         IN_DIR(a_damaged_chunk_is_set_aside),
         IN_DIR(a_stop_does_not_wait_for_the_silent),

@@ -22,13 +22,14 @@
 
 static struct clp_health *server;
 static struct clp_fault fault;
-static bool well;
+static enum clp_health_state state_of_agent;
 
-static bool health(void *context, struct clp_strbuf *ret)
+static enum clp_health_state health(void *context, struct clp_strbuf *ret_reason)
 {
     (void)context;
-    clp_strbuf_str(ret, well ? "ok\n" : "not well\n");
-    return well;
+    if (state_of_agent == CLP_HEALTH_BLIND)
+        clp_strbuf_str(ret_reason, "Permission denied");
+    return state_of_agent;
 }
 
 static void metrics(void *context, struct clp_strbuf *ret)
@@ -43,7 +44,7 @@ static const struct clp_health_answers answers = {.health = health, .metrics = m
 static int set_up(void **state)
 {
     (void)state;
-    well = true;
+    state_of_agent = CLP_HEALTH_OK;
     assert_int_equal(clp_health_start("127.0.0.1:0", &answers, &server, &fault), 0);
     return 0;
 }
@@ -100,10 +101,14 @@ static void says_how_it_is(void **state)
     (void)ask(REQUEST("GET", "/healthz"), reply, sizeof(reply));
     assert_non_null(strstr(reply, "HTTP/1.1 200 "));
     assert_non_null(strstr(reply, "\r\n\r\nok\n"));
-    well = false;
+    state_of_agent = CLP_HEALTH_STOPPING;
     (void)ask(REQUEST("GET", "/healthz"), reply, sizeof(reply));
     assert_non_null(strstr(reply, "HTTP/1.1 503 "));
-    assert_non_null(strstr(reply, "\r\n\r\nnot well\n"));
+    assert_non_null(strstr(reply, "\r\n\r\nstopping\n"));
+    state_of_agent = CLP_HEALTH_BLIND;
+    (void)ask(REQUEST("GET", "/healthz"), reply, sizeof(reply));
+    assert_non_null(strstr(reply, "HTTP/1.1 503 "));
+    assert_non_null(strstr(reply, "\r\n\r\ncannot read /proc: Permission denied\n"));
 }
 
 static void gives_all_metrics(void **state)

@@ -203,7 +203,13 @@ static void wrong_destinations_are_refused(void **state)
                                        "/only/a/path",
                                        "file:///etc/passwd",
                                        "http://",
-                                       "http://host:99999/"};
+                                       "http://host:99999/",
+                                       "http://host:0/",
+                                       "http:///path",
+                                       "http:/host",
+                                       "http://b\xc3\xbc"
+                                       "cher.example/",
+                                       "http://u:p@x:y@host/"};
     static const char *const bad_headers[] = {"no colon", "A: b\r\nC: d", ": x", "A b: c"};
     struct clp_intake *up = NULL;
     for (size_t i = 0; i < CLP_ARRAY_LEN(urls); i++) {
@@ -231,6 +237,10 @@ static void wrong_destinations_are_refused(void **state)
     assert_int_equal(clp_intake_open(&u, &up, &why), 0);
     up = clp_intake_close(up);
     assert_null(up);
+    u.url = "http://m\xc3\xbc:p\xc3\xa4@host/b\xc3\xbc"
+            "cher";
+    assert_int_equal(clp_intake_open(&u, &up, &why), 0);
+    up = clp_intake_close(up);
 }
 
 /* Sends once through a proxy, of the setting or of the environment, from which none may be spared.

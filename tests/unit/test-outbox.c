@@ -80,7 +80,7 @@ static void submit(struct clp_outbox *o, uint64_t seq)
                                    .start_unix_ns = clp_clock_realtime_ns() - CLP_NSEC_PER_SEC,
                                    .end_monotonic_ns = CLP_NSEC_PER_SEC,
                                    .seq = seq};
-    assert_int_equal(clp_outbox_submit(o, &h, e.data, e.len), 0);
+    assert_int_equal(clp_outbox_submit(o, &h, e.data, e.len, NULL, NULL), 0);
     clp_encoded_done(&e);
 }
 

@@ -296,6 +296,36 @@ static void numbers_of_events_are_labels(void **state)
     clp_profile_free(p);
 }
 
+static bool has_comment(const struct clp_profile *p, const char *text)
+{
+    for (uint32_t i = 0; i < p->comment_count; i++)
+        if (strcmp(p->comments[i], text) == 0)
+            return true;
+    return false;
+}
+
+/* Window by window, as exact as the values; a type without a name is among the others. */
+static void exceptions_are_counted_by_type(void **state)
+{
+    (void)state;
+    build_anew(1u << CLP_TYPE_EXCEPTIONS);
+    event(CLP_SAMPLE_EXCEPTION, 3, 0, 0, "System.A", "one");
+    event(CLP_SAMPLE_EXCEPTION, 4, 0, 0, "System.A", "another");
+    event(CLP_SAMPLE_EXCEPTION, 2, 0, 0, "System.Collections.Generic.List`1[System.Int32]", "");
+    event(CLP_SAMPLE_EXCEPTION, 5, 0, 0, "", "");
+    struct clp_profile *p = finish();
+    assert_true(has_comment(p, "exceptions[System.A]=7 count"));
+    assert_true(has_comment(p, "exceptions[System.Collections.Generic.List<int>]=2 count") ||
+                has_comment(p, "exceptions[List<int>]=2 count"));
+    assert_true(has_comment(p, "exceptions[others]=5 count"));
+    clp_profile_free(p);
+    event(CLP_SAMPLE_EXCEPTION, 1, 0, 0, "System.A", "one");
+    p = finish();
+    assert_true(has_comment(p, "exceptions[System.A]=1 count"));
+    assert_false(has_comment(p, "exceptions[others]=5 count"));
+    clp_profile_free(p);
+}
+
 /* The rest of a clock goes to the thread's last stack, also when that was in the window before. */
 static void samples_without_frames_follow_the_last_stack(void **state)
 {
@@ -798,6 +828,7 @@ int main(void)
         T(threads_and_gc_waits_are_apart),
         T(events_have_values_and_labels_of_their_kind),
         T(numbers_of_events_are_labels),
+        T(exceptions_are_counted_by_type),
         T(another_threads_frames_are_a_label),
         T(generations_of_live_objects_are_words),
         T(samples_without_frames_follow_the_last_stack),

@@ -180,18 +180,31 @@ static void works_without_a_directory(void **state)
 
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
+/* An agent was killed between the spool and the file; names of the spool have '_' for '-'. */
+static void the_spool_knows_more(void **state)
+{
+    (void)state;
+    static const uint8_t cookie[CLP_GUID_BYTES] = {0xab, 0x94, 0xb1, 0x19, 0x6d, 0xf4, 0xec, 0x4c,
+                                                   0xab, 0xf5, 0x7c, 0x3e, 0x31, 0x73, 0x2a, 0x54};
+    clp_seq_found(seq, "19b194ab_f46d_4cec_abf5_7c3e31732a54", 6);
+    assert_int_equal(clp_seq_next(seq, cookie, 0), 7);
+    clp_seq_found(seq, "19b194ab-f46d-4cec-abf5-7c3e31732a54", 2);
+    assert_int_equal(clp_seq_next(seq, cookie, 0), 7);
+    clp_seq_found(seq, "19b194ab_f46d_4cec_abf5_7c3e31732a54", CLP_SEQ_MAX);
+    clp_seq_found(seq, "19b194ab_f46d_4cec_abf5_7c3e31732a5", 9);
+    clp_seq_found(seq, "19b194ab_f46d_4cec_abf5_7c3e31732a5g", 9);
+    clp_seq_found(seq, "unknown", 9);
+    assert_int_equal(clp_seq_next(seq, cookie, 0), 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(from_zero_each),
-        T(kept_over_a_restart),
-        T(not_taken_is_not_used_up),
-        T(the_larger_wins),
-        T(files_that_are_no_number_count_as_none),
-        T(forgotten_at_the_end),
-        T(old_files_are_swept),
-        T(too_many_files_are_swept),
-        T(works_without_a_directory),
+        T(from_zero_each),           T(kept_over_a_restart),
+        T(not_taken_is_not_used_up), T(the_larger_wins),
+        T(the_spool_knows_more),     T(files_that_are_no_number_count_as_none),
+        T(forgotten_at_the_end),     T(old_files_are_swept),
+        T(too_many_files_are_swept), T(works_without_a_directory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -132,6 +132,38 @@ static void contents_come_back(void **state)
     clp_spool_close(s);
 }
 
+struct numbers {
+    unsigned count, sum;
+};
+
+static void add_number(void *context, const char *runtime, uint64_t seq)
+{
+    struct numbers *n = context;
+    assert_string_equal(runtime, "19b194ab_f46d");
+    n->count++;
+    n->sum += (unsigned)seq;
+}
+
+/* While another one has the spool as well; what is no chunk of ours is passed over. */
+static void numbers_are_told_by_names(void **state)
+{
+    (void)state;
+    struct numbers n = {0, 0};
+    char path[128];
+    assert_int_equal(clp_spool_numbers("/nowhere", add_number, &n), -ENOENT);
+    struct clp_spool *s = open_root();
+    assert_int_equal(put(s, "19b194ab-f46d", 3, NULL), 0);
+    assert_int_equal(put(s, "19b194ab-f46d", 4, NULL), 0);
+    (void)snprintf(path, sizeof(path), "%s/1-2-3.chunk", root);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    (void)fclose(f);
+    assert_int_equal(clp_spool_numbers(root, add_number, &n), 0);
+    assert_int_equal(n.count, 2);
+    assert_int_equal(n.sum, 7);
+    clp_spool_close(s);
+}
+
 static void targets_are_told_apart(void **state)
 {
     (void)state;
@@ -307,12 +339,15 @@ static void memory_holds_what_the_disk_does_not(void **state)
     struct clp_spool *s = open_with((struct clp_spool_config){.dir = root, .memory_max = 3 * 400});
     char moved[80];
     (void)snprintf(moved, sizeof(moved), "%s.moved", root);
-    /* A directory that is gone takes nothing. */
+    /* A directory that is gone takes nothing, while a file has its name. */
     assert_int_equal(rename(root, moved), 0);
     char lock[100];
     (void)snprintf(lock, sizeof(lock), "%s/lock", moved);
     assert_int_equal(unlink(lock), 0);
     assert_int_equal(rmdir(moved), 0);
+    FILE *f = fopen(root, "w");
+    assert_non_null(f);
+    (void)fclose(f);
     for (uint64_t i = 0; i < 10; i++)
         assert_int_equal(put(s, "a", i, &memory), 0);
     assert_true(memory);
@@ -325,8 +360,29 @@ static void memory_holds_what_the_disk_does_not(void **state)
     assert_int_equal(clp_spool_load(s, clp_spool_first(s), &bytes, &len), 0);
     assert_int_equal(len, clp_spool_first(s)->bytes);
     free(bytes);
-    assert_int_equal(mkdir(root, 0700), 0);
-    assert_int_equal(clp_spool_close(s), kept); /* the directory it had is gone for good */
+    assert_int_equal(unlink(root), 0);
+    assert_int_equal(clp_spool_close(s), 0); /* in a new one */
+    assert_int_equal(count_files(".chunk", false), kept);
+}
+
+static void a_removed_directory_is_made_again(void **state)
+{
+    (void)state;
+    bool memory = true;
+    struct clp_spool *s = open_root(), *other = NULL;
+    struct clp_spool_config c = {.dir = root, .intakes = two_intakes, .intake_count = 2};
+    uint8_t *bytes = NULL;
+    size_t len;
+    assert_int_equal(put(s, "a", 0, NULL), 0);
+    (void)count_files("", true);
+    assert_int_equal(rmdir(root), 0);
+    assert_int_equal(put(s, "a", 1, &memory), 0);
+    assert_false(memory);
+    assert_int_equal(clp_spool_load(s, clp_spool_first(s), &bytes, &len), -ENOENT);
+    assert_int_equal(clp_spool_load(s, clp_spool_first(s)->next, &bytes, &len), 0);
+    free(bytes);
+    assert_int_equal(clp_spool_open(&c, &other), -EBUSY); /* it is ours as the old one was */
+    clp_spool_close(s);
 }
 
 /* Of two intakes one stays, in another place of the list; what it has is not sent again. */
@@ -408,6 +464,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_DIR(survives_and_keeps_order_and_progress),
         IN_DIR(contents_come_back),
+        IN_DIR(numbers_are_told_by_names),
         IN_DIR(targets_are_told_apart),
         IN_DIR(bounds_drop_the_oldest_and_count),
         IN_DIR(one_larger_than_the_spool_drops_no_others),
@@ -418,6 +475,7 @@ int main(void)
         IN_DIR(one_agent_at_a_time),
         IN_DIR(memory_holds_what_the_disk_does_not),
         IN_DIR(another_takes_over),
+        IN_DIR(a_removed_directory_is_made_again),
         IN_DIR(a_thousand_are_taken_up_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

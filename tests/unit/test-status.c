@@ -321,6 +321,30 @@ static void rendering(void **state)
     assert_non_null(strstr(clp_strbuf_text(&text), "profiles 2.000 s, kernel 2.020 s: 99.01 %"));
     assert_non_null(
         strstr(clp_strbuf_text(&text), "wall     profiles 30.000 s, kernel 40.000 s: "));
+    m->totals.audited_events[CLP_AUDITED_ALLOC_BYTES] = (struct clp_audited_event){990, 1000};
+    m->totals.counters[CLP_CTR_THREADS_MANAGED] = 12;
+    m->totals.counters[CLP_CTR_THREADS_POOL] = 7;
+    m->totals.counters[CLP_CTR_HEAP_GEN2_BYTES] = 3 << 20;
+    clp_strbuf_reset(&text);
+    clp_status_audit(&s, &text);
+    t = clp_strbuf_text(&text);
+    assert_non_null(strstr(t, "alloc_bytes profiles 990, library 1000 bytes: 99.00 %\n"));
+    assert_null(strstr(t, "lock_delay"));
+    assert_non_null(strstr(t, "12 threads, 7 of them workers of the pool, heap 3.0 MB after"));
+    clp_type_counts_add(&m->totals.exceptions, "System.\"A\"", 3);
+    clp_type_counts_add(&m->totals.exceptions, "System.B", 4);
+    clp_type_counts_add(&m->totals.exceptions, "System.\"A\"", 2);
+    for (unsigned i = 0; i < CLP_TYPE_COUNTS_MAX; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "T%u", i);
+        clp_type_counts_add(&m->totals.exceptions, name, 1);
+    }
+    clp_strbuf_reset(&text);
+    clp_status_json(&s, &text);
+    t = clp_strbuf_text(&text);
+    assert_non_null(
+        strstr(t, "\"exceptions_by_type\":{\"System.\\\"A\\\"\":5,\"System.B\":4,\"T0\":1,"));
+    assert_non_null(strstr(t, ",\"others\":2}")); /* the last two types found no entry */
     clp_strbuf_done(&text);
     clp_roster_done(&roster);
 }

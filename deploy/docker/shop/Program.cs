@@ -1,4 +1,6 @@
 // A service with something to find in its profile: pricing uses the CPU, the stock is waited for.
+using System.Diagnostics;
+
 namespace Shop;
 
 public static class Program
@@ -6,6 +8,12 @@ public static class Program
     public static void Main(string[] arguments)
     {
         WebApplication app = WebApplication.CreateBuilder(arguments).Build();
+        // The request's name, as OpenTelemetry's instrumentation would set it: profiles show it as `endpoint`.
+        app.Use(async (context, next) =>
+        {
+            await next(context);
+            Activity.Current?.SetTag("http.route", (context.GetEndpoint() as RouteEndpoint)?.RoutePattern.RawText);
+        });
         app.MapGet("/orders/{id}", async (int id) => new { id, price = Pricing.PriceOf(id), stock = await Stock.CountAsync(id) });
         app.MapGet("/health", () => "ok");
         app.Run();

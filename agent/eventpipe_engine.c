@@ -4,6 +4,7 @@
 #include "agent/eventpipe_clocks.h"
 #include "agent/eventpipe_native.h"
 #include "base/clock.h"
+#include "base/core/random.h"
 #include "sampler/nettrace/clr.h"
 
 #include <errno.h>
@@ -81,6 +82,7 @@ struct clp_epe {
     uint64_t burst_from_ns, burst_to_ns; /* of the last burst that ran; 0: none yet */
     uint64_t burst_begin_ns;             /* when its period began */
     uint64_t next_burst_ns, next_clock_ns;
+    uint64_t random; /* state */
     uint64_t lost;
     uint64_t refused_sessions; /* bursts and lists that did not come about */
     bool spans_asked;
@@ -249,15 +251,17 @@ static void session_is_live(struct clp_epe *e, enum role role, uint64_t now_ns)
         clp_stream_stop(&s->stream, now_ns);
 }
 
-/* The sampler may be on for longer than it was asked for: a target without a processor comes late
- * to a stop. Then it rests for longer too, so that it never runs for more than its part of the
- * time. */
-static void rest_in_proportion(struct clp_epe *e)
+/* The next burst comes at random, a half to one and a half rests away: a program that does
+ * something each second must not always, or never, be seen at it. The sampler may be on for longer
+ * than it was asked for, as a target without a processor comes late to a stop. Then it rests for
+ * longer too, so that it never runs for more than its part of the time. */
+static void rest_for_its_part(struct clp_epe *e)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
-    double rest = (double)e->config.period_ns / (double)e->config.burst_ns - 1;
-    uint64_t on_ns = now_ns - e->sessions[ROLE_BURST].asked_ns;
-    e->next_burst_ns = CLP_MAX(e->next_burst_ns, now_ns + (uint64_t)((double)on_ns * rest));
+    double parts = (double)e->config.period_ns / (double)e->config.burst_ns;
+    double on_ns = (double)(now_ns - e->sessions[ROLE_BURST].asked_ns);
+    double rest_ns = CLP_MAX((double)e->config.period_ns, on_ns * parts) - on_ns;
+    e->next_burst_ns = now_ns + (uint64_t)(rest_ns * (0.5 + clp_random_unit(&e->random)));
 }
 
 static void session_is_over(struct clp_epe *e, enum role role)
@@ -266,7 +270,7 @@ static void session_is_over(struct clp_epe *e, enum role role)
     if (!s->reader)
         return;
     if (role == ROLE_BURST)
-        rest_in_proportion(e);
+        rest_for_its_part(e);
     clp_nettrace_finish(s->reader);
     e->lost += clp_nettrace_counts(s->reader)->lost - s->lost_told;
     s->lost_told = 0;
@@ -359,7 +363,7 @@ static void begin_burst(struct clp_epe *e, uint64_t now_ns)
     read_clocks(e, now_ns);
     close_period(e, now_ns);
     open_session(e, ROLE_BURST);
-    e->next_burst_ns = now_ns + e->config.period_ns;
+    e->next_burst_ns = now_ns + e->config.period_ns; /* unless it comes about and says more */
 }
 
 static void end_burst(struct clp_epe *e, uint64_t now_ns)
@@ -713,6 +717,7 @@ int clp_epe_new(const struct clp_dotnet *found, const struct clp_epe_config *con
     e->start_ticks = found->start_ticks;
     e->port = clp_stream_port_of(found);
     e->wants = clp_epb_wants(config->types);
+    e->random = clp_clock_monotonic_ns() | 1;
     for (enum role r = ROLE_METHODS; r < ROLE_COUNT; r++)
         clp_stream_init(&e->sessions[r].stream, &e->port);
     int r = start(e, found);

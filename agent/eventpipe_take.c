@@ -91,6 +91,14 @@ static void take_exception(struct clp_epb *b, const struct clp_nettrace_event *e
     add(b, e, CLP_EPB_EXCEPTION, clp_epb_text(b, type), 1, 0);
 }
 
+/* Runtimes write "NULL" for a text that they do not have. Programs compiled ahead of time have no
+ * names of classes, so that there it is not the name of one. */
+static uint32_t class_label(struct clp_epb *b, const char *type)
+{
+    bool unnamed = b->config.native_name && strcmp(type, "NULL") == 0;
+    return unnamed ? CLP_EPB_NO_LABEL : clp_epb_text(b, type);
+}
+
 static void take_allocation(struct clp_epb *b, const struct clp_nettrace_event *e)
 {
     char type[TEXT_BYTES];
@@ -104,7 +112,7 @@ static void take_allocation(struct clp_epb *b, const struct clp_nettrace_event *
     if (c.bad || size <= 0)
         return;
     double objects = -1 / expm1(-size / SAMPLING_MEAN_BYTES);
-    add(b, e, CLP_EPB_ALLOCATION, clp_epb_text(b, type), objects, objects * size);
+    add(b, e, CLP_EPB_ALLOCATION, class_label(b, type), objects, objects * size);
 }
 
 static void take_tick(struct clp_epb *b, const struct clp_nettrace_event *e)
@@ -123,7 +131,7 @@ static void take_tick(struct clp_epb *b, const struct clp_nettrace_event *e)
     if (c.bad)
         return;
     b->ticks_used++;
-    add(b, e, CLP_EPB_ALLOCATION, clp_epb_text(b, type), size > 0 ? amount / size : 1, amount);
+    add(b, e, CLP_EPB_ALLOCATION, class_label(b, type), size > 0 ? amount / size : 1, amount);
 }
 
 static void begin_wait(struct clp_epb *b, const struct clp_nettrace_event *e)

@@ -11,7 +11,8 @@ const struct clp_clr_event *clp_clr_event(enum clp_nettrace_provider provider, u
     if (provider == CLP_PROVIDER_OTHER)
         return NULL;
     for (size_t i = 0; i < CLP_ARRAY_LEN(events); i++)
-        if (events[i].provider == provider && events[i].id == id)
+        if (events[i].provider == provider &&
+            (events[i].id == id || events[i].id == CLP_CLR_ANY_ID))
             return &events[i];
     return NULL;
 }

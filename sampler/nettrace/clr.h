@@ -6,6 +6,9 @@
 
 #include "sampler/nettrace/nettrace.h"
 
+#define CLP_CLR_ANY_ID UINT32_MAX /* all events of the provider that the stream does not describe  \
+                                   */
+
 struct clp_clr_event {
     enum clp_nettrace_provider provider;
     uint32_t id;

@@ -1,7 +1,8 @@
 /* Events are held until nothing older can come, then given out sorted.
  *
- * The writer gives runs of one thread each, in order inside a run, so the keys are merged run by
- * run (a natural merge sort): what is in order already costs one comparison an event. */
+ * The writer gives runs of one thread each, in order inside a run. Where a run begins is noted when
+ * an event comes, and the runs are merged two by two: what is in order already costs one comparison
+ * an event, and no key is looked at only to find out. */
 #include "sampler/nettrace/parts.h"
 
 #include "base/vec.h"
@@ -20,18 +21,12 @@ static int make_room(struct clp_nettrace *r)
         e = CLP_VEC_GROW(r->keys, r->key_cap, need, CLP_NETTRACE_HELD_MAX_EVENTS);
     if (e == 0)
         e = CLP_VEC_GROW(r->keys_to, r->key_to_cap, need, CLP_NETTRACE_HELD_MAX_EVENTS);
+    if (e == 0)
+        e = CLP_VEC_GROW(r->runs, r->run_cap, need, CLP_NETTRACE_HELD_MAX_EVENTS);
     return e;
 }
 
 /* ---- sorting ------------------------------------------------------------------------------- */
-
-static size_t run_end(const struct clp_nt_key *k, size_t from, size_t count)
-{
-    size_t i = from + 1;
-    while (i < count && k[i].ticks >= k[i - 1].ticks)
-        i++;
-    return CLP_MIN(i, count);
-}
 
 static void merge(const struct clp_nt_key *a, const struct clp_nt_key *a_end,
                   const struct clp_nt_key *b, const struct clp_nt_key *b_end, struct clp_nt_key *to)
@@ -47,33 +42,32 @@ static void merge(const struct clp_nt_key *a, const struct clp_nt_key *a_end,
     memcpy(to, b, (size_t)(b_end - b) * sizeof(*b));
 }
 
-/* One pass: each two runs beside one another become one. How many are left. */
-static size_t merge_runs(const struct clp_nt_key *k, size_t count, struct clp_nt_key *to)
+/* One pass: each two runs beside one another become one. */
+static void merge_runs(struct clp_nettrace *r)
 {
-    size_t runs = 0;
-    for (size_t at = 0; at < count; runs++) {
-        size_t middle = run_end(k, at, count);
-        size_t end = middle < count ? run_end(k, middle, count) : count;
-        merge(k + at, k + middle, k + middle, k + end, to + at);
-        at = end;
+    const struct clp_nt_key *k = r->keys;
+    uint32_t merged = 0;
+    for (uint32_t i = 0; i < r->run_count; i += 2) {
+        uint32_t at = r->runs[i];
+        uint32_t middle = i + 1 < r->run_count ? r->runs[i + 1] : r->held_count;
+        uint32_t end = i + 2 < r->run_count ? r->runs[i + 2] : r->held_count;
+        merge(k + at, k + middle, k + middle, k + end, r->keys_to + at);
+        r->runs[merged++] = at;
     }
-    return runs;
+    r->run_count = merged;
 }
 
 static void sort_keys(struct clp_nettrace *r)
 {
-    if (run_end(r->keys, 0, r->held_count) >= r->held_count)
-        return;
-    size_t runs;
-    do {
-        runs = merge_runs(r->keys, r->held_count, r->keys_to);
+    while (r->run_count > 1) {
+        merge_runs(r);
         struct clp_nt_key *other = r->keys;
         uint32_t other_cap = r->key_cap;
         r->keys = r->keys_to;
         r->key_cap = r->key_to_cap;
         r->keys_to = other;
         r->key_to_cap = other_cap;
-    } while (runs > 1);
+    }
 }
 
 /* ---- giving out ---------------------------------------------------------------------------- */
@@ -142,6 +136,7 @@ static void keep_rest(struct clp_nettrace *r, uint32_t given)
     }
     r->held_count = rest;
     r->sorted_count = rest;
+    r->run_count = rest > 0; /* and that one begins where the first did: at 0 */
 }
 
 static void release(struct clp_nettrace *r, uint64_t until_ticks, uint32_t at_most)
@@ -213,6 +208,8 @@ void clp_nt_hold(struct clp_nettrace *r)
     }
     h = &r->held[slot];
     h->block->held++;
+    if (r->held_count == 0 || h->ticks < r->keys[r->held_count - 1].ticks)
+        r->runs[r->run_count++] = r->held_count;
     r->keys[r->held_count++] = (struct clp_nt_key){.ticks = h->ticks, .at = slot};
 }
 

@@ -113,7 +113,8 @@ struct clp_nettrace {
 
     struct clp_nt_held *held; /* order.c */
     struct clp_nt_key *keys, *keys_to;
-    uint32_t held_count, held_cap, key_cap, key_to_cap;
+    uint32_t *runs; /* of keys in order: where each begins */
+    uint32_t held_count, held_cap, key_cap, key_to_cap, run_count, run_cap;
     uint32_t slot_used,
         slot_free;         /* places in `held`: used so far; index + 1 of a free one below */
     uint32_t next_free;    /* behind slot_free, while a place is being filled */

@@ -423,7 +423,7 @@ uint64_t clp_nettrace_given_ticks(const struct clp_nettrace *r)
 size_t clp_nettrace_bytes(const struct clp_nettrace *r)
 {
     return sizeof(*r) + r->block_bytes + r->held_cap * sizeof(*r->held) +
-           (r->key_cap + (size_t)r->key_to_cap) * sizeof(*r->keys) +
+           (r->key_cap + (size_t)r->key_to_cap) * sizeof(*r->keys) + r->run_cap * sizeof(*r->runs) +
            r->frame_cap * sizeof(*r->frames) + r->stack_cap * sizeof(*r->stacks) +
            r->label_cap * sizeof(*r->labels) + r->thread_cap * sizeof(*r->threads) +
            r->meta_cap * sizeof(*r->metas) + r->arena.mapped_bytes;
@@ -475,6 +475,7 @@ struct clp_nettrace *clp_nettrace_free(struct clp_nettrace *r)
     free(r->held);
     free(r->keys);
     free(r->keys_to);
+    free(r->runs);
     free(r);
     return NULL;
 }

@@ -19,6 +19,7 @@ import uuid
 import harness
 from harness import Case, wait_for
 from test_agent import Agent
+from test_nettrace import TraceCase
 from test_web import WebCase
 
 PAIRS = int(os.environ.get("CLP_BENCH_PAIRS", "20"))
@@ -225,6 +226,18 @@ class BenchEventpipe(BenchOverhead):
         recorder.wait(60)
         recorder.close()
         return figures
+
+
+class BenchReader(TraceCase):
+    """Our reader of a stream beside Microsoft's on one of more than 100 MB, and its memory."""
+
+    def test_reader(self):
+        target = self.target("throws")
+        target.begin()
+        path = self.path("big.nettrace")
+        self.record_big(target, path)
+        target.process.kill()
+        self.compare(path, options=["--speed"])
 
 
 class BenchEvents(Case):

@@ -41,16 +41,25 @@ def trace_summary(test):
     return program
 
 
-class TestTraceEvent(EventCase):
-    def compare(self, *paths):
+class TraceCase(EventCase):
+    def compare(self, *paths, options=()):
         source = harness.environment("CLP_SOURCE")
         done = subprocess.run([sys.executable, os.path.join(source, "tests", "nettrace", "compare.py"),
-                               harness.environment("CLP_NETTRACE_SUMMARY"), trace_summary(self), *paths],
-                              capture_output=True, text=True)
+                               *options, harness.environment("CLP_NETTRACE_SUMMARY"), trace_summary(self),
+                               *paths], capture_output=True, text=True)
         print(done.stdout)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
+    def record_big(self, target, path):
+        """A stream of more than 100 MB, in which all kinds of events are."""
+        recorder = self.start_events("record", "-p", target.pid, "--providers", EVERYTHING, "--rundown", "-o", path)
+        wait_for(lambda: os.path.exists(path) and os.path.getsize(path) > 105 << 20, 240, "105 MiB")
+        recorder.send_signal(signal.SIGINT)
+        self.assertEqual(recorder.wait(60), 0)
+
+
+class TestTraceEvent(TraceCase):
     def test_same(self):
         target = self.target("throws")
         target.begin()
@@ -67,10 +76,7 @@ class TestTraceEvent(EventCase):
         target = self.target("throws")
         target.begin()
         big, gaps = self.path("big.nettrace"), self.path("gaps.nettrace")
-        recorder = self.start_events("record", "-p", target.pid, "--providers", EVERYTHING, "--rundown", "-o", big)
-        wait_for(lambda: os.path.exists(big) and os.path.getsize(big) > 105 << 20, 240, "105 MiB")
-        recorder.send_signal(signal.SIGINT)
-        self.assertEqual(recorder.wait(60), 0)
+        self.record_big(target, big)
         recorder = self.start_events("record", "-p", target.pid, "--providers", EVERYTHING, "-o", gaps)
         wait_for(lambda: os.path.exists(gaps) and os.path.getsize(gaps) > 1 << 20, 60, "the stream")
         recorder.send_signal(signal.SIGSTOP)

@@ -63,6 +63,7 @@ internal static class Program
         ["ownspans"] = o => new OwnSpansMode(o),
         ["eventtruth"] = o => new EventTruthMode(o),
         ["sources"] = o => new SourcesMode(o),
+        ["network"] = o => new NetworkMode(o),
         ["emitted"] = o => new EmittedMode(o),
         ["switchcost"] = o => new SwitchCostMode(o),
         ["spanstorm"] = o => new SpanStormMode(o),

@@ -145,6 +145,34 @@ static void samples_are_worth_their_gaps(void **state)
     end(&f);
 }
 
+/* Some runtimes (9.0, early 10.0) say "external" of every sample: the thread's clock decides. */
+static void the_mode_of_a_sample_does_not_matter(void **state)
+{
+    enum { EXTERNAL = 1, MANAGED };
+    const uint64_t frames[] = {0x1010};
+    (void)state;
+    for (uint32_t mode = EXTERNAL; mode <= MANAGED; mode++) {
+        struct fixture f;
+        begin(&f, true);
+        load(&f, 0x1000, 1, "Ns.T", "Run");
+        ntw_stacks(&f.w, 1, frames, 1, 1);
+        for (uint64_t t = 100; t < 200; t += 10)
+            for (uint64_t tid = 7; tid <= 8; tid++) {
+                ntw_u32(&f.payload, mode);
+                event(&f, SAMPLE, tid, t * MS, 1);
+            }
+        clp_epb_burst(f.build, 100 * MS, 200 * MS, 100 * MS);
+        clp_epb_clock(f.build, 7, 100 * MS, 200 * MS, 80 * MS);
+        clp_epb_clock(f.build, 8, 100 * MS, 200 * MS, 0);
+        struct clp_profile *p = finish(&f);
+        assert_float_equal(total(p, "cpu"), 80.0 * MS, 10);
+        assert_true(fabs(total(p, "wall") - 200.0 * MS) < 20.0 * MS);
+        assert_false(mentions(p, "[native thread]"));
+        clp_profile_free(p);
+        end(&f);
+    }
+}
+
 static void a_burst_stands_for_its_period(void **state)
 {
     const uint64_t frames[] = {0x1010};
@@ -425,6 +453,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(samples_are_worth_their_gaps),
+        cmocka_unit_test(the_mode_of_a_sample_does_not_matter),
         cmocka_unit_test(a_burst_stands_for_its_period),
         cmocka_unit_test(names_may_come_after_the_samples),
         cmocka_unit_test(a_stack_changes_its_name_with_its_code),

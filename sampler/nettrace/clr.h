@@ -6,8 +6,8 @@
 
 #include "sampler/nettrace/nettrace.h"
 
-#define CLP_CLR_ANY_ID UINT32_MAX /* all events of the provider that the stream does not describe  \
-                                   */
+/* Stands for all events of a provider that the stream does not describe. */
+#define CLP_CLR_ANY_ID UINT32_MAX
 
 struct clp_clr_event {
     enum clp_nettrace_provider provider;

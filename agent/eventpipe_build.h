@@ -89,6 +89,7 @@ struct clp_epb_window {
     uint64_t end_ticks;        /* waits that are open then are reported as long as they are */
     uint64_t lost;             /* events that the target dropped */
     uint64_t refused_sessions; /* bursts of the sampler, or lists, that the target did not give */
+    uint64_t lists;            /* of methods, that it gave */
     bool partial;
 };
 /* Settles all that is left before w->end_ticks, `[unknown]` where there is still no name, and gives

@@ -39,9 +39,9 @@ class EventCase(Case):
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
-    def start_events(self, *arguments):
+    def start_events(self, *arguments, stderr=subprocess.DEVNULL):
         process = subprocess.Popen([harness.environment("CLP_CLRPULSE"), "events", *map(str, arguments)],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=stderr, text=True,
                                    env=self.environment)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -412,6 +412,34 @@ class TestSiege(EventCase):
         self.assertGreater(harness.pprof.load(self.path("siege.pb.gz")).total("wall"), 0)
         self.check_nothing_left(target, sockets)
 
+    def test_stopped_in_its_list(self):
+        """A target that is stopped while it lists its methods at the end of a recording."""
+        target = self.target("emitted", "--methods", 100000)
+        target.begin()
+        for i in range(20):  # until the list was not over before the stop
+            path = self.path(f"list{i}.nettrace")
+            recorder = self.start_events("record", "-p", target.pid, "--providers", "Clrpulse-None", "--rundown",
+                                         "-o", path, stderr=subprocess.PIPE)
+            wait_for(lambda: self.noted_sessions(), 30, "the session")
+            recorder.send_signal(signal.SIGINT)
+            wait_for(lambda: os.path.exists(path) and os.path.getsize(path) > 100000, 30, "the list")
+            target.process.send_signal(signal.SIGSTOP)
+            since = time.monotonic()
+            said = recorder.communicate(timeout=30)[1]
+            took = time.monotonic() - since
+            target.process.send_signal(signal.SIGCONT)
+            self.assertEqual(recorder.returncode, 0, said)
+            if said:
+                break
+        self.assertRegex(said, rf"^clrpulse: process {target.pid} has not ended the session within 10 s: it is "
+                               r"stopped or has no processor; [^\n]+\n$")
+        self.assertLess(took, 15)
+        self.assertEqual(self.events("show", path).returncode, 0)
+        self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "--rundown", "-d", 0.2, "-o", path)
+        self.assertEqual(self.noted_sessions(), [])
+        target.end()
+        self.assertEqual(target.quit(), 0)
+
     def test_many(self):
         """Many targets of one agent, of which one does not answer any more."""
         marker = f"clp-{uuid.uuid4().hex}"
@@ -453,9 +481,9 @@ class TestEmitted(EventCase):
         target = self.target("emitted", "--methods", methods)
         seconds = 8
         alone = self.pauses(target, lambda: time.sleep(seconds))
-        recorder = self.record(target, seconds, "--engine", "eventpipe", env=self.environment).process
+        recorder = self.record(target, seconds, "--engine", "eventpipe", env=self.environment)
         watched = self.pauses(target, lambda: recorder.wait(120))
-        self.assertEqual(recorder.returncode, 0)
+        self.assertEqual(recorder.profile().number("method_lists"), 1)  # and not once a burst
         print(f"{methods} methods: longest pause {alone['longest_ms']:.1f} ms alone, "
               f"{watched['longest_ms']:.1f} ms watched; 999 of 1,000 below {alone['p999_ms']:.1f} and "
               f"{watched['p999_ms']:.1f} ms")

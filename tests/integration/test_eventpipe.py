@@ -375,11 +375,27 @@ class TestSiege(EventCase):
         self.assertEqual(target.quit(), 0)
 
     def test_killed(self):
-        """kill -9 of a recording at any moment of its life."""
-        target = self.target("spin")
-        target.begin()
+        """kill -9 of a recording at any moment of its life, which does not slow the target either."""
+        target = self.target("spin", "--busy", 1, "--sleepers", 4)
         sockets = sockets_of(target)
         random.seed(25)
+        with_retry(lambda: self.measure_killed(target))
+        target.begin()
+        self.check_nothing_left(target, sockets)
+
+    def measure_killed(self, target):
+        before = self.rate(target, lambda: time.sleep(5))
+        besieged = self.rate(target, lambda: self.kill_recordings(target))
+        after = self.rate(target, lambda: time.sleep(5))
+        self.assert_ratio(2 * besieged / (before + after), 0.8, 1.2, "the target's work")
+
+    def rate(self, target, work):
+        target.begin()
+        work()
+        truth = target.end()
+        return sum(t["loops"] for t in truth["threads"]) / (truth["end_ns"] - truth["begin_ns"])
+
+    def kill_recordings(self, target):
         for _ in range(100 if harness.full() else 15):
             recorder = self.start_record(target, "-d", "60")
             try:
@@ -389,28 +405,34 @@ class TestSiege(EventCase):
             recorder.kill()
             recorder.communicate()
             self.assertTrue(target.alive())
-        self.check_nothing_left(target, sockets)
 
     def test_stopped(self):
-        """A recording that is stopped for a minute while its sessions are open."""
+        """A recording that is stopped for a minute while its sessions are open holds nothing up."""
         target = self.target("throws")
         target.begin()
         sockets = sockets_of(target)
+        alone = self.busy_while_recorded(target)
         recorder = self.start_record(target, "-d", "5")
         wait_for(lambda: self.open_sessions() > self.long_sessions(), 60, "the sampler's first burst")
         recorder.send_signal(signal.SIGSTOP)
         until = time.monotonic() + (60 if harness.full() else 6)
-        rounds = 0
-        while time.monotonic() < until or rounds == 0:
-            before = cpu_ns(target.pid)
-            self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "-d", 1, "-o",
-                        self.path("other.nettrace"))
-            self.assertGreater(cpu_ns(target.pid), before)
-            rounds += 1
+        busy = []
+        while time.monotonic() < until or not busy:
+            busy.append(self.busy_while_recorded(target))
+            self.assertGreater(busy[-1], 0)
+        print(f"busy for {alone:.2f} alone, {sum(busy) / len(busy):.2f} beside the one that is stopped")
+        self.assertGreater(sum(busy) / len(busy) / alone, 0.8)
         recorder.send_signal(signal.SIGCONT)
         self.assertEqual(recorder.wait(90), 0, recorder.stderr.read())
         self.assertGreater(harness.pprof.load(self.path("siege.pb.gz")).total("wall"), 0)
         self.check_nothing_left(target, sockets)
+
+    def busy_while_recorded(self, target):
+        """How busy it is while its exceptions are recorded by one who does read."""
+        before, since = cpu_ns(target.pid), time.monotonic_ns()
+        self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "-d", 1, "-o",
+                    self.path("other.nettrace"))
+        return (cpu_ns(target.pid) - before) / (time.monotonic_ns() - since)
 
     def test_stopped_in_its_list(self):
         """A target that is stopped while it lists its methods at the end of a recording."""

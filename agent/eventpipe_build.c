@@ -244,8 +244,7 @@ static void comment(struct clp_epb *b, const struct clp_epb_window *w)
                                    "their split over classes is an estimate of unknown bias");
     if (!b->config.cpu)
         (void)!clp_profile_comment(b->profile, "cpu: not known, no thread clocks in this stream");
-    if (b->config.native_name && b->wall_samples == 0 &&
-        (b->config.wants & (CLP_EPB_CPU | CLP_EPB_WALLTIME)))
+    if (b->config.unsampled && (b->config.wants & (CLP_EPB_CPU | CLP_EPB_WALLTIME)))
         (void)!clp_profile_comment(b->profile, "wall: not known, and CPU only by thread: this "
                                                "runtime, compiled ahead of time, takes no samples");
     if (w->partial)

@@ -53,7 +53,8 @@ struct clp_epb_config {
     /* The name of code that no event tells of: true with its text. May be NULL. */
     bool (*native_name)(void *context, uint64_t address, char *name, size_t cap);
     void *context;
-    bool cpu; /* clocks will come: without them the profile has no CPU */
+    bool cpu;       /* clocks will come: without them the profile has no CPU */
+    bool unsampled; /* the runtime takes no samples, whoever asks */
     enum clp_span_mode spans;
     uint32_t wants; /* enum clp_epb_want; other events are not taken. 0: all */
 };

@@ -33,6 +33,8 @@
 #define RUNDOWN_METHODS 0x30u
 #define IDS_MAJOR 10u /* from this version on a session may list the events it wants */
 
+#define AHEAD_SAMPLES_MAJOR 10u /* from this one on programs compiled ahead of time are sampled */
+
 #define RUNTIME "Microsoft-Windows-DotNETRuntime"
 #define SAMPLER "Microsoft-DotNETCore-SampleProfiler"
 #define DIAGNOSTIC_SOURCE "Microsoft-Diagnostics-DiagnosticSource"
@@ -698,6 +700,7 @@ static int start(struct clp_epe *e, const struct clp_dotnet *found)
         .thread_name = thread_name, .context = e, .cpu = true, .wants = e->wants};
     if (e->native)
         build.native_name = native_name;
+    build.unsampled = e->native && e->port.runtime_major < AHEAD_SAMPLES_MAJOR;
     build.spans = e->config.spans;
     int r = clp_epb_new(&build, &e->build);
     if (r == 0) {

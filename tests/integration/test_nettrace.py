@@ -2,6 +2,7 @@
 """Our reader and Microsoft's TraceEvent on the same files: streams of this runtime, recorded by us, one of
 them of a process that was killed."""
 
+import datetime
 import json
 import os
 import shutil
@@ -143,11 +144,16 @@ class TestDotnetTrace(EventCase):
         path = self.path("its.nettrace")
         self.trace("collect", "-p", self.work.pid, "--providers", f"{EXCEPTIONS},{self.SAMPLER}",
                    "--duration", "00:00:00:02", "-o", path)
-        kinds = {}
+        kinds, times = {}, {}
         for line in self.events("show", path, "--json").stdout.splitlines():
             event = json.loads(line)
             kinds[event["provider"], event["name"]] = kinds.get((event["provider"], event["name"]), 0) + 1
+            if event["name"] == "ThreadSample":
+                times.setdefault(event["thread"], []).append(datetime.datetime.fromisoformat(event["time"]))
         self.assertGreater(kinds[self.SAMPLER, "ThreadSample"], 20)
+        for thread, at in times.items():
+            if len(at) > 1:
+                print(f"thread {thread}: {(len(at) - 1) / (at[-1] - at[0]).total_seconds():.0f} samples a second")
         self.assertIn(("Microsoft-Windows-DotNETRuntimeRundown", "MethodDCEndVerbose"), kinds)
         self.events("replay", path, "-o", self.path("its.pb.gz"))
         profile = harness.pprof.load(self.path("its.pb.gz"))

@@ -411,6 +411,7 @@ class TestSiege(EventCase):
         target = self.target("throws")
         target.begin()
         sockets = sockets_of(target)
+        self.busy_while_recorded(target)  # the first sets up what throwing and telling of it need
         alone = self.busy_while_recorded(target)
         recorder = self.start_record(target, "-d", "5")
         wait_for(lambda: self.open_sessions() > self.long_sessions(), 60, "the sampler's first burst")

@@ -172,11 +172,7 @@ int clp_outbox_new(const struct clp_config *config, const struct clp_outbox *bef
 static bool is_started(struct clp_outbox *o)
 {
     char why[512];
-    if (o->delivery)
-        return true;
-    if (o->drained || start(o, why, sizeof(why)) < 0)
-        return false;
-    return true;
+    return o->delivery || (!o->drained && start(o, why, sizeof(why)) == 0);
 }
 
 struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outbox *o,
@@ -249,9 +245,8 @@ int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *hea
 uint64_t clp_outbox_drain(struct clp_outbox *o, uint64_t deadline_ns)
 {
     uint64_t lost = 0;
-    if (o->delivery) {
+    if (o->delivery)
         o->delivery = clp_delivery_stop(o->delivery, deadline_ns, &lost);
-    }
     if (o->left) {
         uint64_t gone = clp_spool_close(CLP_TAKE(o->left));
         if (gone)

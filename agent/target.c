@@ -369,11 +369,12 @@ static enum clp_session_state drain(struct clp_target *t)
     enum clp_session_state state = clp_session_drain(t->session);
     uint64_t bytes = clp_session_drained_bytes(t->session);
     uint64_t ring = clp_session_ring_bytes(t->session);
+    uint64_t longest_ns = longest_drain_ns(t);
     if (bytes >= ring / BUSY_SHARE)
         t->drain_ns = CLP_SESSION_DRAIN_NS;
     else if (bytes <= ring / QUIET_SHARE && !has_bursts(t))
         t->drain_ns *= 2;
-    t->drain_ns = CLP_MIN(t->drain_ns, longest_drain_ns(t));
+    t->drain_ns = CLP_MIN(t->drain_ns, longest_ns);
     return state;
 }
 

@@ -149,14 +149,6 @@ int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *
     return r;
 }
 
-void clp_delivery_flush(struct clp_delivery *d)
-{
-    pthread_mutex_lock(&d->lock);
-    flush(d);
-    wake(d);
-    pthread_mutex_unlock(&d->lock);
-}
-
 uint64_t clp_delivery_wait(struct clp_delivery *d, uint64_t deadline_ns)
 {
     struct timespec t = {.tv_sec = (time_t)(deadline_ns / CLP_NSEC_PER_SEC),

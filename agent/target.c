@@ -353,14 +353,11 @@ static uint64_t next_drain_ns(const struct clp_target *t, uint64_t now_ns)
 }
 
 /* Events may come all at once after a time without any. */
-static bool has_bursts(const struct clp_target *t)
-{
-    return t->config.settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT;
-}
-
 static uint64_t longest_drain_ns(const struct clp_target *t)
 {
     uint64_t ns = LONGEST_DRAIN_SAMPLES * t->config.settings.cpu_interval_ns;
+    if (t->config.settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT)
+        return CLP_SESSION_DRAIN_NS;
     return CLP_MIN(CLP_MAX(ns, CLP_SESSION_DRAIN_NS), LONGEST_DRAIN_NS);
 }
 
@@ -372,7 +369,7 @@ static enum clp_session_state drain(struct clp_target *t)
     uint64_t longest_ns = longest_drain_ns(t);
     if (bytes >= ring / BUSY_SHARE)
         t->drain_ns = CLP_SESSION_DRAIN_NS;
-    else if (bytes <= ring / QUIET_SHARE && !has_bursts(t))
+    else if (bytes <= ring / QUIET_SHARE)
         t->drain_ns *= 2;
     t->drain_ns = CLP_MIN(t->drain_ns, longest_ns);
     return state;

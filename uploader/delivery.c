@@ -323,9 +323,9 @@ int clp_delivery_start(const struct clp_delivery_config *c, struct clp_delivery 
     pthread_condattr_destroy(&attr);
     int r = open_lanes(d, why, why_cap);
     if (r == 0)
-        say_doubles(d);
-    if (r == 0)
         r = open_spool(d, why, why_cap);
+    if (r == 0)
+        say_doubles(d);
     d->memory_only |= !c->spool_dir;
     for (int files = 0; files < 2 && r == 0; files++) {
         r = start_worker(d, files);

@@ -15,9 +15,7 @@
 
 #define INTERVAL_NS (10 * CLP_NSEC_PER_MSEC)
 #define INTERVAL_MAX_NS (4 * CLP_NSEC_PER_SEC)
-#define IDLE_SHARE                                                                                 \
-    4 /* a thread that did not move for a time is looked at after a quarter of it                  \
-       */
+#define IDLE_SHARE 4 /* an idle thread is looked at after a quarter of its rest so far */
 #define GRID_NS (128 * CLP_NSEC_PER_MSEC)
 #define TOGETHER_NS (2 * CLP_NSEC_PER_MSEC) /* one round looks at all that are due so soon */
 #define ROUND_MIN_NS (4 * CLP_NSEC_PER_MSEC)

@@ -50,6 +50,12 @@ def seconds(whole):
     return whole if full() and framework() == "net10.0" else max(4, whole * 2 // 5)
 
 
+def written(file):
+    """What a program has written so far to `file`, which is its stdout or stderr. They share one position: a read
+    from it could find nothing, or move where the program writes next."""
+    return os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0).decode(errors="replace")
+
+
 def cpu_ns(pid):
     """utime+stime of a process, all threads, children not counted."""
     with open(f"/proc/{pid}/stat", "rb") as file:
@@ -177,8 +183,7 @@ class Target:
             code = self.process.wait(10)
         except subprocess.TimeoutExpired:
             code = "still running"
-        self.errors.seek(0)
-        return f"exit code {code}, stderr: {self.errors.read().decode(errors='replace')[-4000:]}"
+        return f"exit code {code}, stderr: {written(self.errors)[-4000:]}"
 
     def library_path(self):
         """Where the library was loaded from, or None."""
@@ -255,8 +260,7 @@ class Recorder:
         self.process.send_signal(signal.SIGINT)
 
     def message(self):
-        self.errors.seek(0)
-        return self.errors.read().decode(errors="replace")
+        return written(self.errors)
 
     def wait(self, seconds=None):
         return self.process.wait(seconds or self.seconds + 60)

@@ -63,8 +63,7 @@ class Agent:
         return self.process.wait(30)
 
     def text(self):
-        self.log.seek(0)
-        return self.log.read().decode(errors="replace")
+        return harness.written(self.log)
 
     def close(self):
         if self.process.poll() is None:

@@ -17,6 +17,7 @@ import threading
 import time
 import unittest
 
+import harness
 import pprof
 import test_session
 from test_session import CLRPULSE
@@ -81,8 +82,7 @@ class DaemonCase(test_session.Case):
         return os.path.exists(f"{self.directory}/state/agent.sock")
 
     def text(self):
-        self.log.seek(0)
-        return self.log.read()
+        return harness.written(self.log)
 
     def wait_for(self, condition, what, seconds=20):
         end = time.monotonic() + seconds

@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 
+import harness
 import pprof
 
 CLRPULSE = os.environ["CLP_CLRPULSE"]
@@ -499,8 +500,7 @@ class TestAgent(Case):
         return process
 
     def text(self):
-        self.log.seek(0)
-        return self.log.read()
+        return harness.written(self.log)
 
     def stop(self, process):
         process.send_signal(signal.SIGTERM)

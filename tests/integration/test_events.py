@@ -217,6 +217,15 @@ class TestWaits(EventCase):
         for sample in profile.samples:
             self.assertTrue(sample.stack[0].startswith(("System.Threading.", "ClpTarget.")), sample.stack)
 
+    def test_of_an_earlier_recording(self):
+        """What a thread waits for when a recording ends is none of the next one's."""
+        target = self.target("handles", "--rounds", 5)
+        first, second = (record_work(self, target, 1, "--types", "waits") for _ in range(2))
+        self.assertGreater(sums(first.profile, "wait_time", leaf_of_mode)["WaitOpen"], 0)
+        self.assertNotIn("WaitOpen", sums(second.profile, "wait_time", leaf_of_mode))
+        counts = sums(second.profile, "waits", leaf_of_mode)
+        self.assertEqual([counts[name] for name in ("WaitEvent", "WaitMonitor")], [5, 5])
+
     def test_refused_before_9(self):
         target = self.target("handles", tfm="net8.0")
         recorder = Recorder(self, target.pid, 1, "--types", "cpu,waits")

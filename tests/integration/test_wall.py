@@ -74,6 +74,9 @@ class TestLives(Case):
                 self.check_asleep(got, 4)
             walls = wall_by(got.profile, lambda s: s.thread())
             self.assertGreater(len(got.truth["lives"]), 10)
+            with for_sure():  # the last one too, which has just ended when the recording does
+                shortest = min(walls.get(life["name"], 0) / life["life_ns"] for life in got.truth["lives"])
+                self.assertGreater(shortest, 0.9)
             for life in got.truth["lives"]:
                 # What the runtime does for a thread before its first line and after its last is
                 # part of its life, and not of its own stopwatch.

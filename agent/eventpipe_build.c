@@ -231,6 +231,7 @@ static void comment(struct clp_epb *b, const struct clp_epb_window *w)
         {"samples_lost", b->lost_samples},  {"sessions_refused", w->refused_sessions},
         {"stacks_truncated", b->truncated}, {"frames_unknown", b->unknown_frames},
         {"frames_gone", b->gone_frames},    {"methods_refused", clp_bodies_refused(b->bodies)},
+        {"method_lists", w->lists},
     };
     (void)!clp_profile_comment(b->profile, "clrpulse %s, engine eventpipe", CLP_VERSION);
     for (size_t i = 0; i < CLP_ARRAY_LEN(told); i++)
@@ -243,8 +244,7 @@ static void comment(struct clp_epb *b, const struct clp_epb_window *w)
                                    "their split over classes is an estimate of unknown bias");
     if (!b->config.cpu)
         (void)!clp_profile_comment(b->profile, "cpu: not known, no thread clocks in this stream");
-    if (b->config.native_name && b->wall_samples == 0 &&
-        (b->config.wants & (CLP_EPB_CPU | CLP_EPB_WALLTIME)))
+    if (b->config.unsampled && (b->config.wants & (CLP_EPB_CPU | CLP_EPB_WALLTIME)))
         (void)!clp_profile_comment(b->profile, "wall: not known, and CPU only by thread: this "
                                                "runtime, compiled ahead of time, takes no samples");
     if (w->partial)

@@ -53,7 +53,8 @@ struct clp_epb_config {
     /* The name of code that no event tells of: true with its text. May be NULL. */
     bool (*native_name)(void *context, uint64_t address, char *name, size_t cap);
     void *context;
-    bool cpu; /* clocks will come: without them the profile has no CPU */
+    bool cpu;       /* clocks will come: without them the profile has no CPU */
+    bool unsampled; /* the runtime takes no samples, whoever asks */
     enum clp_span_mode spans;
     uint32_t wants; /* enum clp_epb_want; other events are not taken. 0: all */
 };
@@ -89,6 +90,7 @@ struct clp_epb_window {
     uint64_t end_ticks;        /* waits that are open then are reported as long as they are */
     uint64_t lost;             /* events that the target dropped */
     uint64_t refused_sessions; /* bursts of the sampler, or lists, that the target did not give */
+    uint64_t lists;            /* of methods, that it gave */
     bool partial;
 };
 /* Settles all that is left before w->end_ticks, `[unknown]` where there is still no name, and gives

@@ -33,6 +33,8 @@
 #define RUNDOWN_METHODS 0x30u
 #define IDS_MAJOR 10u /* from this version on a session may list the events it wants */
 
+#define AHEAD_SAMPLES_MAJOR 10u /* from this one on programs compiled ahead of time are sampled */
+
 #define RUNTIME "Microsoft-Windows-DotNETRuntime"
 #define SAMPLER "Microsoft-DotNETCore-SampleProfiler"
 #define DIAGNOSTIC_SOURCE "Microsoft-Diagnostics-DiagnosticSource"
@@ -85,6 +87,7 @@ struct clp_epe {
     uint64_t random; /* state */
     uint64_t lost;
     uint64_t refused_sessions; /* bursts and lists that did not come about */
+    uint64_t lists;            /* that did */
     bool spans_asked;
     bool partial, listed; /* listed: for the end of this window */
     uint8_t chunk[CHUNK_BYTES];
@@ -247,14 +250,16 @@ static void session_is_live(struct clp_epe *e, enum role role, uint64_t now_ns)
     struct session *s = &e->sessions[role];
     s->live_ns = s->last_ns = now_ns;
     (void)!clp_journal_add(e->config.journal, e->pid, e->start_ticks, s->stream.id);
-    if (role == ROLE_LIST) /* its list comes when it stops */
+    if (role == ROLE_LIST) { /* its list comes when it stops */
+        e->lists++;
         clp_stream_stop(&s->stream, now_ns);
+    }
 }
 
 /* The next burst comes at random, a half to one and a half rests away: a program that does
  * something each second must not always, or never, be seen at it. The sampler may be on for longer
  * than it was asked for, as a target without a processor comes late to a stop. Then it rests for
- * longer too, so that it never runs for more than its part of the time. */
+ * longer too, so that on average it runs for no more than its part of the time. */
 static void rest_for_its_part(struct clp_epe *e)
 {
     uint64_t now_ns = clp_clock_monotonic_ns();
@@ -634,7 +639,7 @@ static void begin_window(struct clp_epe *e, uint64_t start_ns, uint64_t start_un
 {
     e->start_ns = start_ns;
     e->start_unix_ns = start_unix_ns;
-    e->end_ns = e->lost = e->refused_sessions = 0;
+    e->end_ns = e->lost = e->refused_sessions = e->lists = 0;
     e->partial = e->listed = false;
     e->state = CLP_EPE_LIVE;
 }
@@ -660,6 +665,7 @@ int clp_epe_window(struct clp_epe *e, struct clp_epe_window *ret)
         .end_ticks = e->end_ns,
         .lost = take_lost(e),
         .refused_sessions = e->refused_sessions,
+        .lists = e->lists,
         .partial = e->partial,
     };
     *ret = (struct clp_epe_window){
@@ -694,6 +700,7 @@ static int start(struct clp_epe *e, const struct clp_dotnet *found)
         .thread_name = thread_name, .context = e, .cpu = true, .wants = e->wants};
     if (e->native)
         build.native_name = native_name;
+    build.unsampled = e->native && e->port.runtime_major < AHEAD_SAMPLES_MAJOR;
     build.spans = e->config.spans;
     int r = clp_epb_new(&build, &e->build);
     if (r == 0) {

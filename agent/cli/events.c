@@ -5,8 +5,10 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WAIT_MS 100
 
@@ -186,4 +188,25 @@ void clp_live_done(struct clp_live_events *l)
     if (l->process.root_fd >= 0 || l->process.temp_fd >= 0)
         clp_dotnet_done(&l->process);
     clp_cleanup_fd(&l->stop_fd);
+}
+
+/* ---- a file -------------------------------------------------------------------------------- */
+
+int clp_events_read_file(struct clp_nettrace *reader, const char *path, struct clp_fault *f)
+{
+    static uint8_t chunk[CLP_EVENTS_CHUNK_BYTES];
+    CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = 0;
+    int r = 0;
+    if (fd < 0)
+        return clp_fault_set(f, -EIO, "cannot read %s: %s", path, strerror(errno));
+    while (r == 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
+        r = clp_nettrace_feed(reader, chunk, (size_t)n);
+    clp_nettrace_finish(reader);
+    if (n < 0)
+        return clp_fault_set(f, -EIO, "cannot read %s: %s", path, strerror(errno));
+    if (r < 0)
+        return clp_fault_set(f, -EIO, "%s is no .nettrace stream that can be read: %s", path,
+                             clp_nettrace_problem(reader));
+    return 0;
 }

@@ -30,8 +30,11 @@ struct clp_live_events {
 int clp_live_open(struct clp_live_events *l, const struct clp_cli *cli, uint64_t rundown_keywords,
                   const char *default_providers, struct clp_fault *f) CLP_MUST_USE;
 /* The next bytes, waiting for them; the session is stopped at its time and read to its end. How
- * many; 0 at the end; -errno. `idle` (may be NULL) is called when nothing came for a while. */
+ * many; 0 at the end; -errno. */
 int64_t clp_live_read(struct clp_live_events *l, void *buf, size_t cap) CLP_MUST_USE;
 void clp_live_done(struct clp_live_events *l);
+/* Feeds all of a recorded file to a reader. 0, or a fault. */
+int clp_events_read_file(struct clp_nettrace *reader, const char *path,
+                         struct clp_fault *f) CLP_MUST_USE;
 
 #endif

@@ -57,7 +57,7 @@ static int copy(struct clp_live_events *l, struct sink *s, const char *path, str
     }
 }
 
-static void tell(const struct sink *s, const char *path)
+static void tell(const struct clp_live_events *l, const struct sink *s, const char *path)
 {
     const struct clp_nettrace_counts *c = clp_nettrace_counts(s->reader);
     if (isatty(STDERR_FILENO))
@@ -68,7 +68,12 @@ static void tell(const struct sink *s, const char *path)
                 "clrpulse: the process dropped %llu events, because its buffer was full; ask for "
                 "fewer of them\n",
                 (unsigned long long)c->lost);
-    if (!clp_nettrace_is_complete(s->reader))
+    if (l->stream.gave_up)
+        fprintf(stderr,
+                "clrpulse: process %d has not ended the session within %u s: it is stopped or has "
+                "no processor; all whole blocks that came are in the file\n",
+                l->process.pid, (unsigned)(CLP_STREAM_STOP_NS / CLP_NSEC_PER_SEC));
+    else if (!clp_nettrace_is_complete(s->reader))
         fprintf(stderr,
                 "clrpulse: the stream is partial: the process ended without closing it; all whole "
                 "blocks are in the file\n");
@@ -97,7 +102,7 @@ int clp_events_record(const struct clp_cli *cli)
     clp_cleanup_fd(&s.fd);
     clp_nettrace_finish(s.reader);
     if (r == 0)
-        tell(&s, path);
+        tell(&l, &s, path);
     clp_nettrace_free(s.reader);
     if (f.error == -EINVAL)
         return (void)clp_exit_fault(&f), CLP_EXIT_USE;

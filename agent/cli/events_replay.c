@@ -7,10 +7,8 @@
 #include "pprof/encode.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 struct replay {
     struct clp_nettrace *reader;
@@ -25,25 +23,6 @@ static void take_event(void *context, const struct clp_nettrace_event *e)
         r->first_ticks = e->ticks;
     r->last_ticks = e->ticks;
     clp_epb_event(r->build, e);
-}
-
-static int read_stream(struct replay *r, const char *path, struct clp_fault *f)
-{
-    static uint8_t chunk[CLP_EVENTS_CHUNK_BYTES];
-    CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = 0;
-    int e = 0;
-    if (fd < 0)
-        return clp_fault_set(f, -EIO, "cannot read %s: %s", path, strerror(errno));
-    while (e == 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
-        e = clp_nettrace_feed(r->reader, chunk, (size_t)n);
-    clp_nettrace_finish(r->reader);
-    if (n < 0)
-        return clp_fault_set(f, -EIO, "cannot read %s: %s", path, strerror(errno));
-    if (e < 0)
-        return clp_fault_set(f, -EIO, "%s is no .nettrace stream that can be read: %s", path,
-                             clp_nettrace_problem(r->reader));
-    return 0;
 }
 
 static int finish(struct replay *r, struct clp_profile **ret)
@@ -93,7 +72,7 @@ static int replay(const struct clp_cli *cli, struct replay *r, struct clp_fault 
         return clp_fault_set(f, -ENAMETOOLONG, "the path of the file is too long");
     if (clp_epb_new(&build, &r->build) < 0 || clp_nettrace_new(&config, &r->reader) < 0)
         return clp_fault_set(f, -ENOMEM, "out of memory");
-    int e = read_stream(r, cli->words[1], f);
+    int e = clp_events_read_file(r->reader, cli->words[1], f);
     if (e < 0)
         return e;
     if (finish(r, &profile) < 0)

@@ -5,13 +5,11 @@
  * Events come in the order of their time; a live stream is shown about 0.2 s late. */
 #include "agent/cli/events.h"
 
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/strbuf.h"
 #include "sampler/nettrace/payload.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,27 +103,6 @@ static void show_event(void *context, const struct clp_nettrace_event *e)
         (void)fwrite(s->line.buf, 1, s->line.len, stdout);
 }
 
-/* ---- from a file or a process -------------------------------------------------------------- */
-
-static int read_file(struct show *s, const char *path, struct clp_fault *f)
-{
-    static uint8_t chunk[CLP_EVENTS_CHUNK_BYTES];
-    CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = 0;
-    int r = 0;
-    if (fd < 0)
-        return clp_fault_set(f, -EIO, "cannot read %s: %s", path, strerror(errno));
-    while (r == 0 && (n = read(fd, chunk, sizeof(chunk))) > 0)
-        r = clp_nettrace_feed(s->reader, chunk, (size_t)n);
-    clp_nettrace_finish(s->reader);
-    if (n < 0)
-        return clp_fault_set(f, -EIO, "cannot read %s: %s", path, strerror(errno));
-    if (r < 0)
-        return clp_fault_set(f, -EIO, "%s is no .nettrace stream that can be read: %s", path,
-                             clp_nettrace_problem(s->reader));
-    return 0;
-}
-
 static int read_process(struct show *s, const struct clp_cli *cli, struct clp_fault *f)
 {
     static uint8_t chunk[CLP_EVENTS_CHUNK_BYTES];
@@ -171,7 +148,7 @@ int clp_events_show(const struct clp_cli *cli)
     if (clp_nettrace_new(&config, &s.reader) < 0)
         return CLP_EXIT_FAILED;
     clp_strbuf_init(&s.line, LINE_MAX_BYTES);
-    int r = file ? read_file(&s, cli->words[1], &f) : read_process(&s, cli, &f);
+    int r = file ? clp_events_read_file(s.reader, cli->words[1], &f) : read_process(&s, cli, &f);
     (void)fflush(stdout);
     if (r == 0)
         tell(&s);

@@ -34,6 +34,7 @@ int clp_stream_open(struct clp_stream *s, const struct clp_ipc_collect *c, uint6
 {
     int r = clp_ipc_encode_collect(&s->request, s->port.runtime_major, c);
     s->hresult = 0;
+    s->gave_up = false;
     if (r == 0)
         r = clp_ipc_call_start(&s->call, s->port.dir_fd, s->port.name, &s->request,
                                now_ns + CLP_STREAM_OPEN_NS);
@@ -111,7 +112,8 @@ void clp_stream_step(struct clp_stream *s, uint64_t now_ns)
     if (s->call.fd >= 0 && clp_ipc_call_step(&s->call, now_ns, &reply) != -EAGAIN)
         clp_ipc_call_done(&s->call); /* whatever it said: the stream's end is the answer */
     bool over = s->fd < 0 && s->call.fd < 0;
-    if (over || now_ns >= s->stop_until_ns)
+    s->gave_up = !over && now_ns >= s->stop_until_ns;
+    if (over || s->gave_up)
         clp_stream_close(s);
 }
 

@@ -47,6 +47,7 @@ struct clp_stream {
     uint64_t id;
     uint32_t hresult;       /* why the runtime refused, 0 when it did not */
     uint64_t stop_until_ns; /* STOPPING: when patience ends */
+    bool gave_up;           /* patience ended before the stream did */
     struct clp_ipc_request request;
     struct clp_ipc_call call; /* the opening or the stop */
 };

@@ -23,7 +23,6 @@ from test_nettrace import TraceCase
 from test_web import WebCase
 
 PAIRS = int(os.environ.get("CLP_BENCH_PAIRS", "20"))
-TRACE_VERSIONS = ("10.0.745401", "9.0.661903")
 
 
 def interval(ratios, rounds=4000):
@@ -32,19 +31,6 @@ def interval(ratios, rounds=4000):
     medians = sorted(statistics.median(source.choices(ratios, k=len(ratios)))
                      for _ in range(rounds))
     return (statistics.median(ratios), medians[int(rounds * 0.025)], medians[int(rounds * 0.975)])
-
-
-def dotnet_trace():
-    """The runtime's own tool, installed into the cache; None when it cannot be had."""
-    folder = os.path.join(os.path.dirname(harness.environment("CLP_TARGETS")), "tools")
-    program = os.path.join(folder, "dotnet-trace")
-    for version in TRACE_VERSIONS:
-        if os.path.exists(program):
-            return program
-        subprocess.run(["dotnet", "tool", "install", "dotnet-trace", "--version", version,
-                        "--tool-path", folder], stdin=subprocess.DEVNULL,
-                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-    return program if os.path.exists(program) else None
 
 
 class BenchSpans(WebCase):
@@ -137,7 +123,7 @@ class BenchOverhead(Case):
         # that nobody pre-empted although four threads share the cores.
         self.work = self.target("chunks", "--rounds", 30, "--chunks", 1000, "--threads", 4,
                                 "--sleepers", 30)
-        trace = dotnet_trace()
+        trace = harness.dotnet_trace()
         for _ in range(3):
             self.plain()  # until the code is optimised
         arms = {"recorded": [], "dotnet-trace": []}

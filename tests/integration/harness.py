@@ -25,6 +25,7 @@ import pprof
 TICKS = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 60
 COMMAND_SECONDS = 120
+DOTNET_TRACE_VERSIONS = ("10.0.745401", "9.0.661903")
 
 
 def environment(name):
@@ -68,6 +69,19 @@ def wait_for(condition, seconds, what):
         if time.monotonic() > end:
             raise TimeoutError(f"{what}: not within {seconds} s")
         time.sleep(0.02)
+
+
+def dotnet_trace():
+    """The runtime's own tool, installed into the cache; None when it cannot be had."""
+    folder = os.path.join(os.path.dirname(environment("CLP_TARGETS")), "tools")
+    program = os.path.join(folder, "dotnet-trace")
+    for version in DOTNET_TRACE_VERSIONS:
+        if os.path.exists(program) or not shutil.which("dotnet"):
+            break
+        subprocess.run(["dotnet", "tool", "install", "dotnet-trace", "--version", version,
+                        "--tool-path", folder], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return program if os.path.exists(program) else None
 
 
 class Target:

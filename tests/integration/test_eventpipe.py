@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -39,9 +40,9 @@ class EventCase(Case):
         self.assertEqual(done.returncode, code, done.stderr)
         return done
 
-    def start_events(self, *arguments):
+    def start_events(self, *arguments, stderr=subprocess.DEVNULL):
         process = subprocess.Popen([harness.environment("CLP_CLRPULSE"), "events", *map(str, arguments)],
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=stderr, text=True,
                                    env=self.environment)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
@@ -375,11 +376,27 @@ class TestSiege(EventCase):
         self.assertEqual(target.quit(), 0)
 
     def test_killed(self):
-        """kill -9 of a recording at any moment of its life."""
-        target = self.target("spin")
-        target.begin()
+        """kill -9 of a recording at any moment of its life, which does not slow the target either."""
+        target = self.target("spin", "--busy", 1, "--sleepers", 4)
         sockets = sockets_of(target)
         random.seed(25)
+        with_retry(lambda: self.measure_killed(target))
+        target.begin()
+        self.check_nothing_left(target, sockets)
+
+    def measure_killed(self, target):
+        before = self.rate(target, lambda: time.sleep(5))
+        besieged = self.rate(target, lambda: self.kill_recordings(target))
+        after = self.rate(target, lambda: time.sleep(5))
+        self.assert_ratio(2 * besieged / (before + after), 0.8, 1.2, "the target's work")
+
+    def rate(self, target, work):
+        target.begin()
+        work()
+        truth = target.end()
+        return sum(t["loops"] for t in truth["threads"]) / (truth["end_ns"] - truth["begin_ns"])
+
+    def kill_recordings(self, target):
         for _ in range(100 if harness.full() else 15):
             recorder = self.start_record(target, "-d", "60")
             try:
@@ -389,28 +406,63 @@ class TestSiege(EventCase):
             recorder.kill()
             recorder.communicate()
             self.assertTrue(target.alive())
-        self.check_nothing_left(target, sockets)
 
     def test_stopped(self):
-        """A recording that is stopped for a minute while its sessions are open."""
+        """A recording that is stopped for a minute while its sessions are open holds nothing up."""
         target = self.target("throws")
         target.begin()
         sockets = sockets_of(target)
+        alone = [self.busy_while_recorded(target) for _ in range(5)]
         recorder = self.start_record(target, "-d", "5")
         wait_for(lambda: self.open_sessions() > self.long_sessions(), 60, "the sampler's first burst")
         recorder.send_signal(signal.SIGSTOP)
         until = time.monotonic() + (60 if harness.full() else 6)
-        rounds = 0
-        while time.monotonic() < until or rounds == 0:
-            before = cpu_ns(target.pid)
-            self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "-d", 1, "-o",
-                        self.path("other.nettrace"))
-            self.assertGreater(cpu_ns(target.pid), before)
-            rounds += 1
+        busy = []
+        while time.monotonic() < until or not busy:
+            busy.append(self.busy_while_recorded(target))
+            self.assertGreater(busy[-1], 0)
+        print("busy alone:", *(f"{b:.2f}" for b in alone), "beside the one that is stopped:",
+              *(f"{b:.2f}" for b in busy))
+        self.assertGreater(statistics.median(busy) / statistics.median(alone), 0.8)
         recorder.send_signal(signal.SIGCONT)
         self.assertEqual(recorder.wait(90), 0, recorder.stderr.read())
         self.assertGreater(harness.pprof.load(self.path("siege.pb.gz")).total("wall"), 0)
         self.check_nothing_left(target, sockets)
+
+    def busy_while_recorded(self, target):
+        """How busy it is while its exceptions are recorded by one who does read."""
+        before, since = cpu_ns(target.pid), time.monotonic_ns()
+        self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "-d", 1, "-o",
+                    self.path("other.nettrace"))
+        return (cpu_ns(target.pid) - before) / (time.monotonic_ns() - since)
+
+    def test_stopped_in_its_list(self):
+        """A target that is stopped while it lists its methods at the end of a recording."""
+        target = self.target("emitted", "--methods", 100000)
+        target.begin()
+        for i in range(20):  # until the list was not over before the stop
+            path = self.path(f"list{i}.nettrace")
+            recorder = self.start_events("record", "-p", target.pid, "--providers", "Clrpulse-None", "--rundown",
+                                         "-o", path, stderr=subprocess.PIPE)
+            wait_for(lambda: self.noted_sessions(), 30, "the session")
+            recorder.send_signal(signal.SIGINT)
+            wait_for(lambda: os.path.exists(path) and os.path.getsize(path) > 100000, 30, "the list")
+            target.process.send_signal(signal.SIGSTOP)
+            since = time.monotonic()
+            said = recorder.communicate(timeout=30)[1]
+            took = time.monotonic() - since
+            target.process.send_signal(signal.SIGCONT)
+            self.assertEqual(recorder.returncode, 0, said)
+            if said:
+                break
+        self.assertRegex(said, rf"^clrpulse: process {target.pid} has not ended the session within 10 s: it is "
+                               r"stopped or has no processor; [^\n]+\n$")
+        self.assertLess(took, 15)
+        self.assertEqual(self.events("show", path).returncode, 0)
+        self.events("record", "-p", target.pid, "--providers", EXCEPTIONS, "--rundown", "-d", 0.2, "-o", path)
+        self.assertEqual(self.noted_sessions(), [])
+        target.end()
+        self.assertEqual(target.quit(), 0)
 
     def test_many(self):
         """Many targets of one agent, of which one does not answer any more."""
@@ -453,9 +505,9 @@ class TestEmitted(EventCase):
         target = self.target("emitted", "--methods", methods)
         seconds = 8
         alone = self.pauses(target, lambda: time.sleep(seconds))
-        recorder = self.record(target, seconds, "--engine", "eventpipe", env=self.environment).process
+        recorder = self.record(target, seconds, "--engine", "eventpipe", env=self.environment)
         watched = self.pauses(target, lambda: recorder.wait(120))
-        self.assertEqual(recorder.returncode, 0)
+        self.assertEqual(recorder.profile().number("method_lists"), 1)  # and not once a burst
         print(f"{methods} methods: longest pause {alone['longest_ms']:.1f} ms alone, "
               f"{watched['longest_ms']:.1f} ms watched; 999 of 1,000 below {alone['p999_ms']:.1f} and "
               f"{watched['p999_ms']:.1f} ms")

@@ -2,6 +2,8 @@
 """Our reader and Microsoft's TraceEvent on the same files: streams of this runtime, recorded by us, one of
 them of a process that was killed."""
 
+import datetime
+import json
 import os
 import shutil
 import signal
@@ -11,7 +13,7 @@ import time
 
 import harness
 from harness import wait_for
-from test_eventpipe import EventCase
+from test_eventpipe import EXCEPTIONS, EventCase
 
 EVERYTHING = ("Microsoft-Windows-DotNETRuntime:0x8000C0DD:5,Microsoft-DotNETCore-SampleProfiler,"
               "System.Threading.Tasks.TplEventSource:0xffffffff:5,"
@@ -104,6 +106,59 @@ class TestTraceEvent(TraceCase):
             with open(self.path(name), "wb") as file:
                 file.write(data[:end])
             yield self.path(name)
+
+
+class TestDotnetTrace(EventCase):
+    """Files of ours that the runtime's own tool reads, and the other way round."""
+
+    SAMPLER = "Microsoft-DotNETCore-SampleProfiler"
+    BURN = "ClpTarget.Work.Burn"
+
+    def setUp(self):
+        super().setUp()
+        self.tool = harness.dotnet_trace()
+        if not self.tool:
+            self.skipTest("dotnet-trace cannot be had")
+        self.work = self.target("spin", "--busy", 1, "--sleepers", 1)
+        self.work.begin()
+
+    def trace(self, *arguments):
+        done = subprocess.run([self.tool, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=120,
+                              env={**os.environ, "TMPDIR": self.work.directory})
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_it_reads_ours(self):
+        path, converted = self.path("ours.nettrace"), self.path("ours.speedscope.json")
+        self.events("record", "-p", self.work.pid, "--providers", self.SAMPLER, "--rundown", "-d", 2, "-o", path)
+        self.trace("convert", path, "--format", "Speedscope", "-o", self.path("ours"))
+        with open(converted, encoding="utf-8-sig") as file:
+            shown = json.load(file)
+        names = [frame["name"] for frame in shown["shared"]["frames"]]
+        burn = [i for i, name in enumerate(names) if self.BURN in name]
+        self.assertTrue(burn, names)
+        opened = [e["frame"] for p in shown["profiles"] for e in p["events"] if e["type"] == "O"]
+        self.assertTrue(set(burn) & set(opened), "no stack has the work")
+
+    def test_we_read_its(self):
+        path = self.path("its.nettrace")
+        self.trace("collect", "-p", self.work.pid, "--providers", f"{EXCEPTIONS},{self.SAMPLER}",
+                   "--duration", "00:00:00:02", "-o", path)
+        kinds, times = {}, {}
+        for line in self.events("show", path, "--json").stdout.splitlines():
+            event = json.loads(line)
+            kinds[event["provider"], event["name"]] = kinds.get((event["provider"], event["name"]), 0) + 1
+            if event["name"] == "ThreadSample":
+                times.setdefault(event["thread"], []).append(datetime.datetime.fromisoformat(event["time"]))
+        self.assertGreater(kinds[self.SAMPLER, "ThreadSample"], 20)
+        for thread, at in times.items():
+            if len(at) > 1:
+                print(f"thread {thread}: {(len(at) - 1) / (at[-1] - at[0]).total_seconds():.0f} samples a second")
+        self.assertIn(("Microsoft-Windows-DotNETRuntimeRundown", "MethodDCEndVerbose"), kinds)
+        self.events("replay", path, "-o", self.path("its.pb.gz"))
+        profile = harness.pprof.load(self.path("its.pb.gz"))
+        burn = sum(s.value("wall") for s in profile.samples if self.BURN in s.stack)
+        self.assert_ratio(burn / profile.duration_ns, 0.7, 1.05, "wall of the work", profile)
 
 
 if __name__ == "__main__":

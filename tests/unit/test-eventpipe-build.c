@@ -30,19 +30,29 @@ static void take(void *context, const struct clp_nettrace_event *e)
     clp_epb_event(f->build, e);
 }
 
-static void begin(struct fixture *f, bool cpu)
+static bool nameless(void *context, uint64_t address, char *name, size_t cap)
+{
+    (void)context, (void)address, (void)name, (void)cap;
+    return false;
+}
+
+static void begin_with(struct fixture *f, const struct clp_epb_config *build)
 {
     static const uint32_t ids[] = {143, 80, 303, 81, 91, 9, 1, 3};
-    struct clp_epb_config build = {.cpu = cpu};
     struct clp_nettrace_config config = {.event = take, .context = f};
     *f = (struct fixture){0};
-    assert_int_equal(clp_epb_new(&build, &f->build), 0);
+    assert_int_equal(clp_epb_new(build, &f->build), 0);
     assert_int_equal(clp_nettrace_new(&config, &f->reader), 0);
     ntw_begin(&f->w, 4, 8);
     f->payload = (struct ntw){.version = 4, .bytes = malloc(NTW_MAX_BYTES)};
     ntw_metadata(&f->w, SAMPLE, SAMPLER, 0, "", NULL, 0);
     for (uint32_t i = 0; i < CLP_ARRAY_LEN(ids); i++)
         ntw_metadata(&f->w, LOAD + i, RUNTIME, ids[i], "", NULL, 0);
+}
+
+static void begin(struct fixture *f, bool cpu)
+{
+    begin_with(f, &(struct clp_epb_config){.cpu = cpu});
 }
 
 static void end(struct fixture *f)
@@ -353,6 +363,22 @@ static void only_collections_are_pauses(void **state)
     end(&f);
 }
 
+/* No sample in a window is not the same as a runtime that takes none. */
+static void a_runtime_without_samples_is_told(void **state)
+{
+    static const bool each[] = {false, true};
+    (void)state;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(each); i++) {
+        struct fixture f;
+        begin_with(&f, &(struct clp_epb_config){
+                           .cpu = true, .unsampled = each[i], .native_name = nameless});
+        struct clp_profile *p = finish(&f);
+        assert_int_equal(mentions(p, "takes no samples"), each[i]);
+        clp_profile_free(p);
+        end(&f);
+    }
+}
+
 /* ---- windows -------------------------------------------------------------------------------- */
 
 static void contention_ends(struct fixture *f, uint64_t ticks, double ns)
@@ -462,6 +488,7 @@ int main(void)
         cmocka_unit_test(an_allocation_stands_for_others),
         cmocka_unit_test(waits_that_end_and_one_that_does_not),
         cmocka_unit_test(only_collections_are_pauses),
+        cmocka_unit_test(a_runtime_without_samples_is_told),
         cmocka_unit_test(windows_abut),
         cmocka_unit_test(names_wait_for_their_time),
         cmocka_unit_test(only_what_is_wanted),

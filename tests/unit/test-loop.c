@@ -445,6 +445,7 @@ static void test_a_refused_detach_is_asked_for_again(void **state)
     (void)state;
     start_loop();
     detach_refusals = 2;
+    sights_lost = 0;
     loop_reader_open(&readers[0], RING, CPU, INTERVAL);
     loop_reader_bye(&readers[0], CLP_BYE_DETACH_IF_LAST);
     for (int i = 0; i < 10000 && detach_requests < 3; i++)
@@ -454,6 +455,11 @@ static void test_a_refused_detach_is_asked_for_again(void **state)
     assert_int_equal(detach_requests, 3);
     detach_refusals = 0;
     loop_reader_close(&readers[0]);
+    /* Callbacks were not heeded meanwhile: whoever comes now gets what is there now. */
+    assert_int_equal(sights_lost, 2);
+    loop_reader_open(&readers[1], RING, CPU, INTERVAL);
+    assert_int_equal(enumerated, 2);
+    loop_reader_close(&readers[1]);
 }
 
 static uint64_t waited_for_readers_ns(uint64_t most_ns)

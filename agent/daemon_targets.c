@@ -126,9 +126,6 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
         .window = clp_daemon_take_window,
         .context = d,
     };
-    fault->error = CLP_FAULT_REFUSED;
-    if (clp_dotnet_unsupported(p, fault->text, sizeof(fault->text)))
-        return fault->error;
     m->identity = calloc(1, sizeof(*m->identity));
     if (!m->identity)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
@@ -164,7 +161,11 @@ static bool take_events_instead(struct clp_daemon *d, struct clp_member *m,
 static void begin(struct clp_daemon *d, struct clp_member *m, const struct clp_dotnet *p,
                   uint64_t now_ns)
 {
-    struct clp_fault fault = {0};
+    struct clp_fault fault = {.error = CLP_FAULT_REFUSED};
+    if (clp_dotnet_unsupported(p, fault.text, sizeof(fault.text))) { /* by either engine */
+        fail_member(d, m, &fault, now_ns);
+        return;
+    }
     choose_engine(d, m, p);
     if (start_target(d, m, p, &fault) < 0) {
         clp_member_leave(m);

@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define WHY_BYTES 512
+
 struct clp_outbox {
     struct clp_delivery *delivery; /* NULL: another outbox still has the spool, or it is drained */
     struct clp_spool *left;        /* by another outbox, until ours has begun; or NULL */
@@ -144,7 +146,7 @@ static int check_uploads(const struct clp_outbox *o, struct clp_fault *fault)
 int clp_outbox_new(const struct clp_config *config, const struct clp_outbox *before,
                    struct clp_outbox **ret, struct clp_fault *fault)
 {
-    char why[512];
+    char why[WHY_BYTES];
     struct clp_outbox *o = calloc(1, sizeof(*o));
     if (!o)
         return clp_fault_set(fault, -ENOMEM, "out of memory");
@@ -168,20 +170,16 @@ int clp_outbox_new(const struct clp_config *config, const struct clp_outbox *bef
     return 0;
 }
 
-/* Whether it works, now that the one before may be gone. */
-static bool is_started(struct clp_outbox *o)
+/* Whether it works, now that the one before may be gone; if not, why. */
+static bool is_started(struct clp_outbox *o, char why[WHY_BYTES])
 {
-    char why[512];
-    if (o->delivery)
-        return true;
-    if (o->drained || start(o, why, sizeof(why)) < 0)
-        return false;
-    return true;
+    return o->delivery || (!o->drained && start(o, why, WHY_BYTES) == 0);
 }
 
 struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outbox *o,
                                       uint64_t deadline_ns)
 {
+    char why[WHY_BYTES];
     o->left = CLP_TAKE(before->left); /* of one that has never begun */
     if (before->delivery)
         before->delivery = clp_delivery_retire(before->delivery, deadline_ns, &o->left);
@@ -189,7 +187,8 @@ struct clp_outbox *clp_outbox_replace(struct clp_outbox *before, struct clp_outb
         clp_spool_leave_directory(o->left); /* it is ours as well: we find all of it there */
     if (o->left && o->delivery)
         clp_delivery_adopt(o->delivery, CLP_TAKE(o->left));
-    (void)is_started(o);
+    if (!is_started(o, why))
+        clp_log_error("the new destinations cannot be used yet: %s", why);
     return clp_outbox_free(before);
 }
 
@@ -215,6 +214,7 @@ int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *hea
                       const void *pprof, size_t len, void (*stored)(void *context), void *context)
 {
     const char *tags[CLP_UPLOAD_TAGS_MAX];
+    char why[WHY_BYTES] = "out of memory";
     char(*texts)[512] = calloc(CLP_UPLOAD_TAGS_MAX, sizeof(*texts));
     struct clp_upload_header h = {
         .service = header->service,
@@ -233,9 +233,8 @@ int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *hea
         .start_unix_ns = header->start_unix_ns,
         .duration_ns = header->end_monotonic_ns - header->start_monotonic_ns,
     };
-    if (!texts || !is_started(o)) {
-        clp_log_error("a profile of process %d is lost: %s", header->pid,
-                      texts ? "the spool is in use" : "out of memory");
+    if (!texts || !is_started(o, why)) {
+        clp_log_error("a profile of process %d is lost: %s", header->pid, why);
         free(texts);
         return texts ? -EBUSY : -ENOMEM;
     }
@@ -249,9 +248,8 @@ int clp_outbox_submit(struct clp_outbox *o, const struct clp_profile_header *hea
 uint64_t clp_outbox_drain(struct clp_outbox *o, uint64_t deadline_ns)
 {
     uint64_t lost = 0;
-    if (o->delivery) {
+    if (o->delivery)
         o->delivery = clp_delivery_stop(o->delivery, deadline_ns, &lost);
-    }
     if (o->left) {
         uint64_t gone = clp_spool_close(CLP_TAKE(o->left));
         if (gone)
@@ -303,7 +301,8 @@ static void fill_lane(struct clp_outbox *o, size_t at, struct clp_outbox_lane *r
 
 size_t clp_outbox_lanes(struct clp_outbox *o, struct clp_outbox_lane *ret, size_t cap)
 {
-    size_t count = is_started(o) ? clp_delivery_intakes(o->delivery) : 0;
+    char why[WHY_BYTES];
+    size_t count = is_started(o, why) ? clp_delivery_intakes(o->delivery) : 0;
     count = CLP_MIN(count, cap);
     for (size_t i = 0; i < count; i++)
         fill_lane(o, i, &ret[i]);

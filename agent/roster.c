@@ -78,7 +78,8 @@ static struct clp_member *find(const struct clp_roster *r, const struct clp_dotn
     return NULL;
 }
 
-/* The same process by exec: another runtime instance, with numbers of its own. */
+/* The same process by exec: another runtime instance, with numbers of its own; what was refused
+ * before says nothing of it. */
 static void take_instance(struct clp_member *m, const struct clp_dotnet *p)
 {
     static const uint8_t none[CLP_GUID_BYTES];
@@ -87,6 +88,7 @@ static void take_instance(struct clp_member *m, const struct clp_dotnet *p)
         return;
     m->totals = (struct clp_member_totals){0};
     m->failures = 0;
+    m->events = m->library_refused = false;
 }
 
 struct clp_member *clp_roster_meet(struct clp_roster *r, const struct clp_dotnet *p,
@@ -124,14 +126,6 @@ void clp_roster_done(struct clp_roster *r)
         remove_at(r, r->count - 1);
 }
 
-static size_t count_gone(const struct clp_roster *r)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < r->count; i++)
-        n += r->members[i]->state == CLP_MEMBER_GONE;
-    return n;
-}
-
 void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *roots, uint64_t now_ns)
 {
     for (size_t i = r->count; i > 0; i--) {
@@ -142,7 +136,7 @@ void clp_roster_tidy(struct clp_roster *r, const struct clp_discover_roots *root
         else if (!m->target && m->state != CLP_MEMBER_GONE && !clp_dotnet_alive(roots, &same))
             clp_member_set(m, CLP_MEMBER_GONE, now_ns, "the process has ended");
     }
-    for (size_t gone = count_gone(r); gone > CLP_ROSTER_GONE_MAX; gone--)
+    for (size_t gone = clp_roster_gone(r); gone > CLP_ROSTER_GONE_MAX; gone--)
         (void)make_room(r);
 }
 

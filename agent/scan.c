@@ -9,7 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statfs.h>
 #include <unistd.h>
+
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
 
 #define PIDS_MAX (1u << 20)
 #define FIRST_PAUSE_NS CLP_SCAN_EVERY_NS
@@ -26,8 +31,9 @@ struct known {
     uint64_t looked_ns;  /* the last time */
     uint64_t pause_ns;   /* the last one */
     uint64_t seen_round;
-    uint64_t name; /* of the program, hashed; 0: not looked at */
-    bool held;     /* look_at_ns is the owner's word */
+    uint64_t start_ticks; /* of the process that this is about; 0: not looked at */
+    uint64_t name;        /* of the program, hashed; 0: not looked at */
+    bool held;            /* look_at_ns is the owner's word */
 };
 
 struct clp_scan {
@@ -36,21 +42,27 @@ struct clp_scan {
     uint64_t round;      /* the number of listings */
     uint64_t now_ns, listed_ns, names_ns;
     uint64_t look_at_ns; /* of all that are known, the earliest or before that */
-    int64_t last_pid;    /* that the kernel had given out at the last round; -1: not known */
+    int64_t last_pid;    /* that the kernel had given out at this round; 0: not known */
+    int64_t before;      /* and at the round before */
     bool foreign;        /* /proc counts otherwise than we: last_pid is never known */
     bool names, hurry;   /* this listing reads names; the next round is one */
     struct clp_dotnet candidates[CLP_SCAN_AT_ONCE];
     size_t count;
 };
 
-/* The mount may be of a namespace around ours; loadavg always speaks of our own. */
+/* The mount may be of another namespace, while the kernel's loadavg always speaks of our own; and
+ * in containers it may be a file of somebody else (lxcfs), which speaks of the host's. */
 static bool is_foreign(const struct clp_discover_roots *roots)
 {
+    struct statfs file;
     char path[512], self[32];
+    snprintf(path, sizeof(path), "%s/loadavg", roots->proc);
+    if (statfs(path, &file) == 0 && file.f_type == FUSE_SUPER_MAGIC)
+        return true;
     snprintf(path, sizeof(path), "%s/self", roots->proc);
     ssize_t n = readlink(path, self, sizeof(self) - 1);
     self[CLP_MAX(n, 0)] = '\0';
-    return n > 0 && strtol(self, NULL, 10) != (long)getpid();
+    return strtol(self, NULL, 10) != (long)getpid();
 }
 
 int clp_scan_new(const struct clp_discover_roots *roots, struct clp_scan **ret)
@@ -59,7 +71,6 @@ int clp_scan_new(const struct clp_discover_roots *roots, struct clp_scan **ret)
     if (!s)
         return -ENOMEM;
     s->roots = roots;
-    s->last_pid = -1;
     s->foreign = is_foreign(roots);
     clp_map_init(&s->pids, PIDS_MAX);
     *ret = s;
@@ -108,18 +119,19 @@ static uint64_t name_of(const struct clp_scan *s, int32_t pid)
 }
 
 /* The number that the kernel gave out last, to a process or a thread, the last word of loadavg:
- * while it stands still there is nothing new. -1 when it cannot be read. */
+ * while it stands still there is nothing new. 0 when it cannot be read, or says nothing (gVisor).
+ */
 static int64_t last_pid(const struct clp_scan *s)
 {
     char path[512], text[128];
     if (s->foreign)
-        return -1;
+        return 0;
     snprintf(path, sizeof(path), "%s/loadavg", s->roots->proc);
     CLP_CLEANUP(clp_cleanup_fd) int fd = open(path, O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     text[CLP_MAX(n, 0)] = '\0';
     const char *space = strrchr(text, ' ');
-    return space ? strtoll(space, NULL, 10) : -1;
+    return space ? strtoll(space, NULL, 10) : 0;
 }
 
 /* Whether it is another program than when it was looked at before: a process may become a .NET one
@@ -179,6 +191,7 @@ static bool look_at(struct clp_scan *s, int32_t pid, struct known *k)
         nudge(s, owner);
     if (r < 0)
         return owner == 0;
+    k->start_ticks = d->start_ticks;
     if (d->state == CLP_DOTNET_PORT) {
         s->count++;
         return true;
@@ -191,12 +204,30 @@ static bool look_at(struct clp_scan *s, int32_t pid, struct known *k)
     return true;
 }
 
+/* Numbers are given out in a circle. */
+static bool is_new_number(const struct clp_scan *s, int32_t pid)
+{
+    if (s->before <= 0 || s->last_pid <= 0)
+        return false;
+    return s->before <= s->last_pid ? pid > s->before && pid <= s->last_pid
+                                    : pid > s->before || pid <= s->last_pid;
+}
+
+/* One that had this number before may have gone and left it since the last listing. */
+static bool is_another(const struct clp_scan *s, int32_t pid, const struct known *k)
+{
+    const struct clp_dotnet was = {.pid = pid, .start_ticks = k->start_ticks};
+    return k->start_ticks && is_new_number(s, pid) && !clp_dotnet_alive(s->roots, &was);
+}
+
 static int look(void *context, int32_t pid)
 {
     struct clp_scan *s = context;
     struct known *k = know(s, pid);
     if (!k)
         return 0;
+    if (is_another(s, pid, k))
+        *k = (struct known){0};
     k->seen_round = s->round;
     if (s->count < CLP_SCAN_AT_ONCE && is_due(s, pid, k) && !look_at(s, pid, k))
         forget(s, (uint64_t)pid, k);
@@ -236,11 +267,11 @@ static size_t part(struct clp_scan *s)
     return n;
 }
 
-/* Numbers are given out in a circle: a smaller one than before has gone past its beginning. */
-static bool has_missed_some(const struct clp_scan *s, int64_t before)
+/* A smaller number than before has gone past the beginning. */
+static bool has_missed_some(const struct clp_scan *s)
 {
-    return s->last_pid < 0 || s->last_pid < before ||
-           (before >= 0 && s->last_pid - before > (int64_t)NEW_AT_ONCE);
+    return s->before <= 0 || s->last_pid <= 0 || s->last_pid < s->before ||
+           s->last_pid - s->before > (int64_t)NEW_AT_ONCE;
 }
 
 static int list(struct clp_scan *s, bool missed)
@@ -283,15 +314,15 @@ int clp_scan_round(struct clp_scan *s, uint64_t now_ns,
                    void (*found)(void *context, struct clp_dotnet *d), void *context)
 {
     int r = 0;
-    int64_t before = s->last_pid;
+    s->before = s->last_pid;
     s->now_ns = now_ns;
     s->last_pid = last_pid(s);
     s->count = 0;
-    bool missed = has_missed_some(s, before);
+    bool missed = has_missed_some(s);
     if (missed || s->round == 0 || s->hurry || now_ns - s->listed_ns >= LIST_EVERY_NS) {
         r = list(s, missed);
     } else {
-        for (int64_t pid = before + 1; pid <= s->last_pid; pid++)
+        for (int64_t pid = s->before + 1; pid <= s->last_pid; pid++)
             (void)look(s, (int32_t)pid);
         look_at_due(s);
     }

@@ -4,8 +4,9 @@
  * A round costs one small file of /proc (the number that the kernel gave out last), one or a few of
  * each process whose number is new, and the same of those that are due. A new thread's number leads
  * to its process: a program that becomes a .NET one by exec starts threads. Where too many numbers
- * are new, and every ten seconds, /proc is listed. clp_scan_pause_ns keeps all that below half a
- * hundredth of a core, as long as one round a second is no more than that. One thread. */
+ * are new or none is told, and every ten seconds, /proc is listed. clp_scan_pause_ns keeps all that
+ * below half a hundredth of a core, as long as one round a second is no more than that. One thread.
+ */
 #ifndef CLP_AGENT_SCAN_H
 #define CLP_AGENT_SCAN_H
 

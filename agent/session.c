@@ -52,7 +52,6 @@ struct clp_session {
     uint64_t hello_until_ns;
     bool greeted;           /* it is the library, and its WELCOME waits for the hook */
     uint64_t exit_until_ns; /* the socket has closed: does the process end as well? */
-    char library_version[64];
     uint64_t refused_calls; /* enum of CLP_HELLO_NO_...; foreign */
 
     void *memory;
@@ -327,8 +326,8 @@ static void step_greeted(struct clp_session *s, uint64_t now_ns)
 
 static void take_hello(struct clp_session *s, const struct clp_msg_hello *hello, uint64_t now_ns)
 {
-    int r = clp_msg_hello_check(hello, s->attach.library_nonce, s->library_version,
-                                sizeof(s->library_version));
+    char version[64];
+    int r = clp_msg_hello_check(hello, s->attach.library_nonce, version, sizeof(version));
     if (r == -EACCES)
         send_away(s, "wrong nonce");
     else if (r < 0)
@@ -741,16 +740,6 @@ enum clp_session_state clp_session_state(const struct clp_session *s)
     return s->state;
 }
 
-uint64_t clp_session_deadline_ns(const struct clp_session *s)
-{
-    uint64_t t = s->attach_until_ns;
-    if (s->retry_at_ns)
-        t = CLP_MIN(t, s->retry_at_ns);
-    if (s->peer_fd >= 0)
-        t = CLP_MIN(t, s->hello_until_ns);
-    return t;
-}
-
 const struct clp_fault *clp_session_fault(const struct clp_session *s)
 {
     return &s->fault;
@@ -789,11 +778,6 @@ void clp_session_limits(const struct clp_session *s, char *buf, size_t cap)
                  timers ? "timers on CPU clocks (timer_create): CPU time comes without stacks" : "",
                  timers && readv ? "; and " : "",
                  readv ? "process_vm_readv: reading memory takes longer" : "");
-}
-
-const char *clp_session_library_version(const struct clp_session *s)
-{
-    return s->library_version;
 }
 
 int clp_session_root_fd(const struct clp_session *s)

@@ -78,8 +78,6 @@ uint64_t clp_session_drained_bytes(const struct clp_session *s); /* by the last 
 uint32_t clp_session_ring_bytes(const struct clp_session *s);
 
 enum clp_session_state clp_session_state(const struct clp_session *s);
-/* The latest time at which step must be called again while attaching. */
-uint64_t clp_session_deadline_ns(const struct clp_session *s);
 /* The fault of a FAILED session; of an ENDED one its reason in words, error 0. */
 const struct clp_fault *clp_session_fault(const struct clp_session *s);
 
@@ -104,7 +102,6 @@ int clp_session_set(struct clp_session *s, const struct clp_settings *settings) 
 bool clp_session_has_spans(const struct clp_session *s, const char **ret_reason);
 /* What the library may not do in this target, and what that costs, in words; "" for nothing. */
 void clp_session_limits(const struct clp_session *s, char *buf, size_t cap);
-const char *clp_session_library_version(const struct clp_session *s); /* "" before HELLO */
 /* The target's root for reading its images; the session's. */
 int clp_session_root_fd(const struct clp_session *s);
 

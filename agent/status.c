@@ -376,10 +376,12 @@ static void audit_events(const struct clp_member_totals *t, struct clp_strbuf *t
     }
 }
 
-/* As the runtime told it last. */
+/* As the runtime told it last; by its events alone it does not tell. */
 static void audit_runtime(const struct clp_member_totals *t, struct clp_strbuf *to)
 {
     uint64_t heap = 0;
+    if (t->counters[CLP_CTR_THREADS_MANAGED] == 0)
+        return;
     for (unsigned c = CLP_CTR_HEAP_GEN0_BYTES; c <= CLP_CTR_HEAP_PINNED_BYTES; c++)
         heap += t->counters[c];
     clp_strbuf_printf(to, "  managed  %llu threads, %llu of them workers of the pool",

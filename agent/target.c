@@ -14,10 +14,12 @@
  * every two. */
 #define FIRST_MARK_POLL_NS (2 * CLP_NSEC_PER_MSEC)
 #define LAST_MARK_POLL_NS (64 * CLP_NSEC_PER_MSEC)
-/* A ring that fills slowly is emptied seldom. What all CPUs of the machine let a target write in
- * the longest pause still fits; and a ring that was full makes samples coarser, not fewer
+/* A ring that fills slowly is emptied seldom. What the CPUs of the machine, up to the 16 that the
+ * largest ring is for, let a target write in the longest pause still fits: 80 samples of 800 bytes
+ * in CLP_SESSION_RING_CPU_BYTES. And a ring that was full makes samples coarser, not fewer
  * nanoseconds. */
 #define LONGEST_DRAIN_NS (8 * CLP_SESSION_DRAIN_NS)
+#define LONGEST_DRAIN_SAMPLES 80u
 #define BUSY_SHARE 8   /* of the ring: from then on it is emptied as often as can be */
 #define QUIET_SHARE 32 /* less than that: half as often as before */
 
@@ -351,9 +353,12 @@ static uint64_t next_drain_ns(const struct clp_target *t, uint64_t now_ns)
 }
 
 /* Events may come all at once after a time without any. */
-static bool has_bursts(const struct clp_target *t)
+static uint64_t longest_drain_ns(const struct clp_target *t)
 {
-    return t->config.settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT;
+    uint64_t ns = LONGEST_DRAIN_SAMPLES * t->config.settings.cpu_interval_ns;
+    if (t->config.settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT)
+        return CLP_SESSION_DRAIN_NS;
+    return CLP_MIN(CLP_MAX(ns, CLP_SESSION_DRAIN_NS), LONGEST_DRAIN_NS);
 }
 
 static enum clp_session_state drain(struct clp_target *t)
@@ -361,10 +366,12 @@ static enum clp_session_state drain(struct clp_target *t)
     enum clp_session_state state = clp_session_drain(t->session);
     uint64_t bytes = clp_session_drained_bytes(t->session);
     uint64_t ring = clp_session_ring_bytes(t->session);
+    uint64_t longest_ns = longest_drain_ns(t);
     if (bytes >= ring / BUSY_SHARE)
         t->drain_ns = CLP_SESSION_DRAIN_NS;
-    else if (bytes <= ring / QUIET_SHARE && !has_bursts(t))
-        t->drain_ns = CLP_MIN(2 * t->drain_ns, LONGEST_DRAIN_NS);
+    else if (bytes <= ring / QUIET_SHARE)
+        t->drain_ns *= 2;
+    t->drain_ns = CLP_MIN(t->drain_ns, longest_ns);
     return state;
 }
 

@@ -27,11 +27,6 @@ static const struct option {
 #include "config/options.def"
 };
 
-const char *clp_command_name(enum clp_command command)
-{
-    return commands[command].name;
-}
-
 static CLP_PRINTF(2, 3) int refuse(struct clp_config_error *e, const char *fmt, ...)
 {
     va_list args;

@@ -48,6 +48,5 @@ int clp_cli_parse(int argc, char *const *argv, struct clp_cli *ret,
                   struct clp_config_error *ret_error) CLP_MUST_USE;
 /* The help of one command, or of all for CLP_COMMAND_NONE. */
 void clp_cli_help(FILE *out, enum clp_command command);
-const char *clp_command_name(enum clp_command command);
 
 #endif

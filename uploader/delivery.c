@@ -149,14 +149,6 @@ int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *
     return r;
 }
 
-void clp_delivery_flush(struct clp_delivery *d)
-{
-    pthread_mutex_lock(&d->lock);
-    flush(d);
-    wake(d);
-    pthread_mutex_unlock(&d->lock);
-}
-
 uint64_t clp_delivery_wait(struct clp_delivery *d, uint64_t deadline_ns)
 {
     struct timespec t = {.tv_sec = (time_t)(deadline_ns / CLP_NSEC_PER_SEC),
@@ -331,9 +323,9 @@ int clp_delivery_start(const struct clp_delivery_config *c, struct clp_delivery 
     pthread_condattr_destroy(&attr);
     int r = open_lanes(d, why, why_cap);
     if (r == 0)
-        say_doubles(d);
-    if (r == 0)
         r = open_spool(d, why, why_cap);
+    if (r == 0)
+        say_doubles(d);
     d->memory_only |= !c->spool_dir;
     for (int files = 0; files < 2 && r == 0; files++) {
         r = start_worker(d, files);

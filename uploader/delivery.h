@@ -76,8 +76,6 @@ int clp_delivery_submit(struct clp_delivery *d, const struct clp_upload_header *
                         const void *profile, size_t len, void (*stored)(void *context),
                         void *context) CLP_MUST_USE;
 
-/* Ends all pauses: tries now. */
-void clp_delivery_flush(struct clp_delivery *d);
 /* Waits until nothing is left or the deadline (CLOCK_MONOTONIC) has come; what is left then. */
 uint64_t clp_delivery_wait(struct clp_delivery *d, uint64_t deadline_ns);
 

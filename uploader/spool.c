@@ -232,12 +232,13 @@ static bool fits(const struct clp_spool *s, uint64_t bytes)
     return bytes <= s->config.bytes_max;
 }
 
-/* The bound was higher when they were stored. */
+/* The bound was higher when they were stored. Those in memory are there because they are too large.
+ */
 static void drop_too_large(struct clp_spool *s)
 {
     for (struct clp_spool_entry *e = s->first, *next; e; e = next) {
         next = e->next;
-        if (!fits(s, e->bytes))
+        if (!e->data && e->uses == 0 && !fits(s, e->bytes))
             drop(s, e, CLP_SPOOL_FULL);
     }
 }

@@ -477,8 +477,10 @@ void clp_threads_flush(uint64_t now_ns)
 {
     if (!clp_thread_table.records || !clp_thread_table.sampling || clp_capture_forked())
         return;
+    state.pass++; /* the ring has been emptied since the last one */
     state.looks_left = LOOKS_A_PASS;
     state.names_left = NAMES_A_PASS;
+    retire_ended(now_ns);
     uint64_t slack = read_all_clocks(now_ns, true); /* a burst that it sees, no later pass will */
     clp_account_short_lived(now_ns, slack, true);
     for (uint32_t i = 0; i < clp_table_count(); i++) {

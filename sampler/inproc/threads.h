@@ -71,8 +71,8 @@ uint64_t clp_threads_scan(uint64_t now_ns);
  * CLP_CAPTURE_NO_BOUNDS (then *ret_value = 0: not a sample, the time stays with the next one). */
 struct clp_thread *clp_threads_account(const struct clp_capture *c, uint64_t *ret_value);
 
-/* Emits what every thread has used since its last sample, so that all sums equal the clocks now.
- * Drain the capture ring before it. */
+/* Emits what every thread has used since its last sample, so that all sums equal the clocks now,
+ * and those that have ended altogether. Drain the capture ring before it, as before a pass. */
 void clp_threads_flush(uint64_t now_ns);
 
 struct clp_thread *clp_threads_by_slot(uint32_t slot); /* NULL when the slot is free */

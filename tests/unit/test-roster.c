@@ -52,12 +52,15 @@ static void another_instance_begins_anew(void **state)
     struct clp_member *m = clp_roster_meet(&roster, &d, SECOND);
     m->totals.next_seq = 7;
     m->failures = 3;
+    m->events = m->library_refused = true;
     assert_ptr_equal(clp_roster_meet(&roster, &d, SECOND), m);
     assert_int_equal(m->totals.next_seq, 7);
+    assert_true(m->events && m->library_refused);
     d.info.cookie[3] = 9;
     assert_ptr_equal(clp_roster_meet(&roster, &d, SECOND), m);
     assert_int_equal(m->totals.next_seq, 0);
     assert_int_equal(m->failures, 0);
+    assert_false(m->events || m->library_refused);
 }
 
 static void the_pause_grows_by_kind(void **state)

@@ -35,11 +35,21 @@ static void write_file(const char *name, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
+static void set_self(long pid)
+{
+    char path[128], text[32];
+    snprintf(path, sizeof(path), "%s/self", base);
+    snprintf(text, sizeof(text), "%ld", pid);
+    (void)unlink(path);
+    assert_int_equal(symlink(text, path), 0);
+}
+
 static int set_up(void **state)
 {
     (void)state;
     strcpy(base, "/tmp/clp-scan-XXXXXX");
     assert_non_null(mkdtemp(base));
+    set_self(getpid());
     roots = (struct clp_discover_roots){.proc = base, .root = "/nowhere"};
     return clp_scan_new(&roots, &scan);
 }
@@ -303,23 +313,84 @@ static void listings(void **state)
     assert_int_equal(set_up(state), 0);
 }
 
-/* /proc tells nothing of the numbers that are given out: it counts otherwise than loadavg. */
-static void a_mount_of_another_namespace_is_listed_each_time(void **state)
+/* A fault of one round must not make the next one try all numbers that there are. */
+static void what_could_not_be_read_is_listed(void **state)
 {
     (void)state;
     struct port p;
     char path[128];
-    snprintf(path, sizeof(path), "%s/self", base);
-    assert_int_equal(symlink("1", path), 0);
-    scan = clp_scan_free(scan);
-    assert_int_equal(clp_scan_new(&roots, &scan), 0);
-    set_last_pid(70);
+    set_last_pid(getpid() - 1);
     assert_int_equal(round_at(10 * SECOND), 0);
+    snprintf(path, sizeof(path), "%s/loadavg", base);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(round_at(10 * SECOND + 250 * MS), 0);
     add_process("S");
     become_self();
     start_port(&p, 1);
     hold_until = UINT64_MAX;
-    assert_int_equal(round_at(10 * SECOND + 250 * MS), 1);
+    set_last_pid(getpid() - 1); /* before it, so no number leads there */
+    assert_int_equal(round_at(10 * SECOND + 500 * MS), 1);
+    pthread_join(p.thread, NULL);
+    close(p.fd);
+}
+
+/* Where /proc tells nothing of the numbers that are given out: it counts otherwise than loadavg
+ * does, or that says nothing. */
+static void without_numbers_each_round_lists(void **state)
+{
+    static const struct {
+        const char *what;
+        long self, last_pid;
+    } table[] = {{"a namespace around ours", 1, 70},
+                 {"one without us", 0, 70}, /* there, the kernel's link cannot be read */
+                 {"no numbers", -1, 0}};
+    for (size_t i = 0; i < CLP_ARRAY_LEN(table); i++) {
+        struct port p;
+        if (i > 0)
+            assert_int_equal(set_up(state), 0);
+        set_self(table[i].self < 0 ? getpid() : table[i].self);
+        scan = clp_scan_free(scan);
+        assert_int_equal(clp_scan_new(&roots, &scan), 0);
+        set_last_pid(table[i].last_pid);
+        assert_int_equal(round_at(10 * SECOND), 0);
+        add_process("S");
+        become_self();
+        start_port(&p, 1);
+        hold_until = UINT64_MAX;
+        if (round_at(10 * SECOND + 250 * MS) != 1)
+            fail_msg("%s: not found", table[i].what);
+        pthread_join(p.thread, NULL);
+        close(p.fd);
+        assert_int_equal(tear_down(state), 0);
+    }
+    assert_int_equal(set_up(state), 0);
+}
+
+/* The process that was held has gone, and its number has come round before a listing missed it. */
+static void a_number_that_comes_again_is_another_process(void **state)
+{
+    (void)state;
+    struct port p;
+    char file[64], text[128];
+    set_last_pid(getpid() - 1);
+    add_process("S");
+    become_self();
+    snprintf(file, sizeof(file), "%d/stat", getpid());
+    snprintf(text, sizeof(text), "%d (app) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 20 0 5 0 76 1 2\n",
+             getpid());
+    write_file(file, text);
+    assert_int_equal(round_at(10 * SECOND), 0);
+    clp_scan_hold(scan, getpid(), UINT64_MAX);
+    describe_self(5, getpid());
+    start_port(&p, 1);
+    hold_until = UINT64_MAX;
+    assert_int_equal(round_at(10 * SECOND + 250 * MS), 0); /* no new number, nobody to look at */
+    set_last_pid(getpid());
+    assert_int_equal(round_at(10 * SECOND + 500 * MS), 1);
+    set_last_pid(getpid() - 1); /* all the way round: a living one keeps its number and its hold */
+    assert_int_equal(round_at(10 * SECOND + 750 * MS), 0);
+    set_last_pid(getpid());
+    assert_int_equal(round_at(11 * SECOND), 0);
     pthread_join(p.thread, NULL);
     close(p.fd);
 }
@@ -454,7 +525,9 @@ int main(void)
         T(a_hurry_looks_at_all_that_is_not_held),
         T(nothing_new_costs_no_listing),
         T(listings),
-        T(a_mount_of_another_namespace_is_listed_each_time),
+        T(what_could_not_be_read_is_listed),
+        T(without_numbers_each_round_lists),
+        T(a_number_that_comes_again_is_another_process),
         T(threads_tell),
         T(rounds_cost_little),
         T(a_new_thread_leads_to_its_process),

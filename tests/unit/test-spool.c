@@ -220,7 +220,14 @@ static void one_larger_than_the_spool_drops_no_others(void **state)
     assert_int_equal(why, -EFBIG);
     assert_int_equal(chunks(s), 3);
     assert_int_equal(clp_spool_counts(s)->lost[CLP_SPOOL_FULL], 0);
-    assert_int_equal(clp_spool_close(s), 1);
+    /* Nor does it get lost when another spool takes over what is in memory. */
+    struct clp_spool *next =
+        open_with((struct clp_spool_config){.bytes_max = 4000, .memory_max = 1 << 20});
+    assert_int_equal(clp_spool_take_over(next, s), 2);
+    assert_int_equal(chunks(next), 1);
+    assert_int_equal(clp_spool_counts(next)->lost[CLP_SPOOL_FULL], 0);
+    assert_int_equal(clp_spool_close(s), 0);
+    assert_int_equal(clp_spool_close(next), 1);
     /* Nor does one that was stored under a higher bound. */
     s = open_root();
     assert_int_equal(clp_spool_put(s, &h, large, sizeof(large), &memory, &why), 0);

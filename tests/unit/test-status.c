@@ -321,6 +321,7 @@ static void rendering(void **state)
     assert_non_null(strstr(clp_strbuf_text(&text), "profiles 2.000 s, kernel 2.020 s: 99.01 %"));
     assert_non_null(
         strstr(clp_strbuf_text(&text), "wall     profiles 30.000 s, kernel 40.000 s: "));
+    assert_null(strstr(clp_strbuf_text(&text), "managed")); /* not told, which is not none */
     m->totals.audited_events[CLP_AUDITED_ALLOC_BYTES] = (struct clp_audited_event){990, 1000};
     m->totals.counters[CLP_CTR_THREADS_MANAGED] = 12;
     m->totals.counters[CLP_CTR_THREADS_POOL] = 7;

@@ -476,15 +476,13 @@ static void look_for_frozen(uint64_t now_ns)
 
 /* ---- the end of a thread ------------------------------------------------------------------- */
 
-/* The thread has ended; its last clock is pub.seen_ns. Nothing is told twice. */
+/* The thread has ended; its last clock is pub.seen_ns. */
 static void thread_ended(struct clp_record *r, uint64_t now_ns)
 {
     struct clp_wall_split s;
     if (!r->wall.begun)
         first_sight(r);
-    if (!r->ended_at_ns)
-        r->ended_at_ns = now_ns;
-    uint64_t end = r->ended_at_ns;
+    uint64_t end = r->ended_at_ns ? r->ended_at_ns : now_ns;
     clp_wall_account_split(&r->wall.account, end, r->pub.seen_ns, 0, &s);
     uint64_t left = s.old_ns + s.new_ns;
     if (!wants_stacks(r))
@@ -577,22 +575,6 @@ uint64_t clp_wall_round(uint64_t now_ns, uint64_t pass)
     return next == UINT64_MAX ? next : CLP_MAX(next, W.round_ns + ROUND_MIN_NS) - W.round_ns;
 }
 
-static void flush_live(struct clp_record *r, uint32_t *shots)
-{
-    uint64_t clock;
-    if (clp_clock_thread_ns(r->pub.tid, &clock) < 0)
-        return;
-    if (!r->wall.begun)
-        first_sight(r);
-    uint64_t now = clp_clock_monotonic_ns();
-    bool known = r->wall.has_stack && clock == r->wall.clock_ns;
-    int e = known || !wants_stacks(r) || (*shots)++ >= FLUSH_SHOTS ? -ECANCELED : look_at(r);
-    if (e < 0)
-        tell_all(r, now, clock, e == -EBUSY);
-}
-
-/* A thread that has ended keeps its record for a pass, but after a recording's last flush there is
- * none. */
 void clp_wall_flush(uint64_t pass)
 {
     uint32_t shots = 0;
@@ -601,10 +583,17 @@ void clp_wall_flush(uint64_t pass)
     W.pass = pass;
     for (uint32_t i = 0; i < clp_table_count(); i++) {
         struct clp_record *r = clp_table_at(i);
-        if (r && atomic_load(&r->state) == CLP_RECORD_LIVE)
-            flush_live(r, &shots);
-        else if (r)
-            thread_ended(r, clp_clock_monotonic_ns());
+        uint64_t clock;
+        if (!r || atomic_load(&r->state) != CLP_RECORD_LIVE ||
+            clp_clock_thread_ns(r->pub.tid, &clock) < 0)
+            continue;
+        if (!r->wall.begun)
+            first_sight(r);
+        uint64_t now = clp_clock_monotonic_ns();
+        bool known = r->wall.has_stack && clock == r->wall.clock_ns;
+        int e = known || !wants_stacks(r) || shots++ >= FLUSH_SHOTS ? -ECANCELED : look_at(r);
+        if (e < 0)
+            tell_all(r, now, clock, e == -EBUSY);
     }
 }
 

@@ -245,22 +245,28 @@ static uint32_t *remembered(struct clp_def_thread *t, enum clp_wait wait,
     return memcmp(span, &t->span, sizeof(*span)) == 0 ? &t->span_labels[wait] : NULL;
 }
 
+static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_label *ret)
+{
+    size_t n = 0;
+    if (!t || t->kind == CLP_THREAD_PROCESS)
+        return 0;
+    ret[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
+    if (*t->name)
+        ret[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
+    return n;
+}
+
 static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, enum clp_wait wait,
                           const struct clp_def_span *span)
 {
     struct clp_profile_label labels[3 + CLP_SPAN_LABELS_MAX];
     struct clp_span_texts texts;
-    size_t n = 0;
     if (!t)
         return CLP_PROFILE_NO_LABELS;
     uint32_t *known = remembered(t, wait, span);
     if (known && *known)
         return *known - 1;
-    if (t->kind != CLP_THREAD_PROCESS) {
-        labels[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
-        if (*t->name)
-            labels[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
-    }
+    size_t n = thread_labels(t, labels);
     if (wait)
         labels[n++] = (struct clp_profile_label){.key = "wait", .str = clp_wait_text(wait)};
     n += clp_span_labels_of(&b->spans, span, &texts, labels + n);
@@ -434,17 +440,6 @@ static void take_span(struct clp_build *b, const struct clp_reader_record *r)
 /* ---- events -------------------------------------------------------------------------------- */
 
 #define EVENT_LABELS_MAX (4 + CLP_EVENT_TEXTS + CLP_SPAN_LABELS_MAX)
-
-static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_label *ret)
-{
-    size_t n = 0;
-    if (!t || t->kind == CLP_THREAD_PROCESS)
-        return 0;
-    ret[n++] = (struct clp_profile_label){.key = "thread_id", .num = t->tid};
-    if (*t->name)
-        ret[n++] = (struct clp_profile_label){.key = "thread_name", .str = t->name};
-    return n;
-}
 
 /* What the event tells of itself. `classes` holds what labels point to. */
 static size_t text_labels(const struct clp_type_info *info, const struct clp_reader_record *r,

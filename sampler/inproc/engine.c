@@ -419,6 +419,16 @@ static void tend_sessions(void)
     clp_events_want(clp_runtime_info(), kinds & CLP_SAMPLE_KINDS_EVENT, E.runtime.major);
 }
 
+/* While the runtime is asked no callback is heeded: after a refusal what is known may be stale. */
+static bool detach(void)
+{
+    if (E.runtime.request_detach())
+        return true;
+    E.enumerated = false;
+    E.runtime.lost_sight();
+    return false;
+}
+
 /* A detach with a session open or a handle left would leave it to nobody. */
 static void detach_when_settled(void)
 {
@@ -433,7 +443,7 @@ static void detach_when_settled(void)
     if (!clp_event_live_settled() || now_ns < E.detach_due_ns)
         return;
     E.detach_due_ns = now_ns + DETACH_AGAIN_NS;
-    if (E.runtime.request_detach() || ++E.detaches_refused >= DETACHES)
+    if (detach() || ++E.detaches_refused >= DETACHES)
         E.detach_wanted = false;
 }
 

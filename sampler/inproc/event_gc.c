@@ -280,4 +280,7 @@ void clp_event_gc_forget(void)
 {
     for (size_t i = 0; i < CLP_EVENT_HEAP_PARTS; i++)
         atomic_store_explicit(&heap_bytes[i], 0, memory_order_relaxed);
+    G.trigger.known = G.background.known = false;
+    G.suspend_ns = G.suspended_ns = 0;
+    G.count = 0;
 }

@@ -6,7 +6,8 @@
 
 void clp_event_gc_take(struct clp_event *e, uint64_t pass, const struct clp_events_sink *sink);
 void clp_event_gc_totals(struct clp_event_totals *ret);
-/* Nobody tells of collections any more: what the last one left is news no longer. */
+/* Nobody tells of collections any more: what the last one left is news no longer, and what is under
+ * way ends unseen. */
 void clp_event_gc_forget(void);
 
 #endif

@@ -10,6 +10,7 @@
 #include "sampler/inproc/events.h"
 
 #include "sampler/inproc/event_member.h"
+#include "sampler/inproc/event_sized.h"
 
 #include "sampler/inproc/rawcall.h"
 
@@ -78,6 +79,10 @@ static struct clr_event_provider provider_of(unsigned kind)
 static void start(unsigned kind)
 {
     struct clr_event_provider p = provider_of(kind);
+    if (kind == CLP_SAMPLE_LOCK)
+        clp_event_waits_forget(CLP_EVENT_WAIT_LOCK);
+    if (kind == CLP_SAMPLE_WAIT)
+        clp_event_waits_forget(CLP_EVENT_WAIT_HANDLE);
     bool known = kind != CLP_SAMPLE_WAIT || S.major >= CLP_WIRE_WAITS_SINCE; /* else it is silent */
     if (known &&
         CLR_OK(S.info->slots->event_pipe_start_session(S.info, 1, &p, 0, &S.sessions[kind])))

@@ -62,5 +62,10 @@ extern struct clp_event_sized clp_event_allocs, clp_event_locks, clp_event_handl
 /* Waits of one kind that are still open: written up to now. */
 void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64_t pass,
                           const struct clp_events_sink *sink);
+/* The thread's wait of a kind is no more, or nobody told of its end. Any thread, while no event of
+ * the kind is delivered for that thread. */
+void clp_event_wait_forget(struct clp_event_thread *t, enum clp_event_wait_kind kind);
+/* Of all threads: before a session begins, what was open when the last one ended is forgotten. */
+void clp_event_waits_forget(enum clp_event_wait_kind kind);
 
 #endif

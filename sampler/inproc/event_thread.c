@@ -3,6 +3,7 @@
 #include "base/core/arena.h"
 #include "sampler/inproc/bounds.h"
 #include "sampler/inproc/clock.h"
+#include "sampler/inproc/event_sized.h"
 #include "sampler/inproc/rawcall.h"
 #include "sampler/inproc/spans.h"
 #include "sampler/inproc/thread_table.h"
@@ -130,7 +131,7 @@ static void fill(struct clp_event_thread *t)
     t->path_hint = 0;
     atomic_store(&t->busy, 0);
     for (unsigned i = 0; i < CLP_EVENT_WAIT_KINDS; i++)
-        atomic_store(&t->waits[i].since_ns, 0);
+        clp_event_wait_forget(t, (enum clp_event_wait_kind)i);
     atomic_store(&t->tid, tid);
 }
 

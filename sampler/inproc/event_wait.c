@@ -161,14 +161,23 @@ static uint64_t length_of(const struct clp_event_here *h, uint64_t since, double
     return h->time_ns > since ? h->time_ns - since : 0;
 }
 
+/* The wait under way is over, and gives its place back; 0: there is none. */
+static uint64_t take(struct clp_event_wait *at)
+{
+    uint64_t since = atomic_exchange(&at->since_ns, 0);
+    if (since) {
+        give_place(at->place);
+        at->place = 0;
+    }
+    return since;
+}
+
 static void end(const struct clp_event_here *h, enum clp_event_wait_kind kind, double told)
 {
     struct clp_event_wait *at = h->thread ? &h->thread->waits[kind] : NULL;
-    uint64_t since = at ? atomic_exchange(&at->since_ns, 0) : 0;
+    uint64_t since = at ? take(at) : 0;
     if (!since)
         return; /* began before we came */
-    give_place(at->place);
-    at->place = 0;
     uint64_t ns = length_of(h, since, told);
     uint64_t one = since & COUNTED ? 0 : CLP_THRESHOLD_COUNT_ONE;
     struct clp_event_sized *sized = kinds[kind].sized;
@@ -208,6 +217,20 @@ void clp_event_lock_stop(const struct clp_event_here *h)
 void clp_event_handle_stop(const struct clp_event_here *h)
 {
     end(h, CLP_EVENT_WAIT_HANDLE, 0);
+}
+
+void clp_event_wait_forget(struct clp_event_thread *t, enum clp_event_wait_kind kind)
+{
+    struct clp_event_wait *at = &t->waits[kind];
+    if (take(at))
+        clp_event_owner_end(at->watch, clp_clock_monotonic_ns(), false);
+}
+
+void clp_event_waits_forget(enum clp_event_wait_kind kind)
+{
+    struct clp_event_thread *t;
+    for (uint32_t i = 0; (t = clp_event_thread_at(i)); i++)
+        clp_event_wait_forget(t, kind);
 }
 
 /* ---- open waits; loop ---- */

@@ -12,9 +12,9 @@
 struct clp_loop_runtime {
     void (*enumerate)(void);      /* existing threads, modules, bodies; once, on the loop thread */
     bool (*request_detach)(void); /* RequestProfilerDetach; false: not now */
-    /* The two of counted.h, NULL in tests: has the runtime ceased to call us? What may have gone
-     * unseen meanwhile is not to be believed any more. Loop thread. */
+    /* Has the runtime ceased to call us (counted.h)? NULL in tests. Loop thread. */
     bool (*has_lost_count)(void);
+    /* What may have gone unseen is not to be believed any more. Loop thread. */
     void (*lost_sight)(void);
     uint16_t major, minor, patch;
     bool attaching; /* clp_loop_runtime_ready is due at once, not only when the program starts */

@@ -3,7 +3,7 @@
 import re
 
 import harness
-from harness import Case, MARGIN_SECONDS, Recorder, framework, record_work, with_retry
+from harness import Case, MARGIN_SECONDS, Recorder, for_sure, framework, record_work, with_retry
 
 MODE = "ClpTarget.ExceptionsMode."
 TYPES = {
@@ -128,7 +128,8 @@ class TestAllocations(EventCase):
         total = sum(c["bytes"] for c in truth.values())
         got = profile.total("alloc_space")
         self.assert_near(got, total, 0.02, "bytes of all classes")
-        self.assert_near(profile.number("alloc_bytes"), got, 1e-6, "control total")
+        with for_sure():
+            self.assert_near(profile.number("alloc_bytes"), got, 1e-6, "control total")
         classes = sums(profile, "alloc_space", lambda s: s.labels["allocation_class"])
         objects = sums(profile, "alloc_objects", lambda s: s.labels["allocation_class"])
         makers = {"Small": "MakeSmall", "System.Byte[]": "MakeMiddle", "System.Int32[,]": "MakeBig"}
@@ -140,8 +141,8 @@ class TestAllocations(EventCase):
             made = sums(profile, "alloc_space",
                         lambda s: leaf_of_mode(s) if s.labels["allocation_class"] == name else None)
             made.pop(None, None)
-            most = max(made, key=made.get)
-            self.assertEqual(most, makers[name])
+            with for_sure():
+                self.assertEqual(max(made, key=made.get), makers[name])
 
     def measure(self, *options):
         recorded = self.work("allocations", "allocations", 1, "--rounds", 5, *options)
@@ -216,6 +217,15 @@ class TestWaits(EventCase):
         self.assertEqual(profile.total("lock_contentions"), 0)
         for sample in profile.samples:
             self.assertTrue(sample.stack[0].startswith(("System.Threading.", "ClpTarget.")), sample.stack)
+
+    def test_of_an_earlier_recording(self):
+        """What a thread waits for when a recording ends is none of the next one's."""
+        target = self.target("handles", "--rounds", 5)
+        first, second = (record_work(self, target, 1, "--types", "waits") for _ in range(2))
+        self.assertGreater(sums(first.profile, "wait_time", leaf_of_mode)["WaitOpen"], 0)
+        self.assertNotIn("WaitOpen", sums(second.profile, "wait_time", leaf_of_mode))
+        counts = sums(second.profile, "waits", leaf_of_mode)
+        self.assertEqual([counts[name] for name in ("WaitEvent", "WaitMonitor")], [5, 5])
 
     def test_refused_before_9(self):
         target = self.target("handles", tfm="net8.0")

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The tests' own judges, on stacks that are known to be right or wrong."""
 
+import contextlib
 import gzip
 import unittest
 
+import harness
 import pprof
 import test_code
 import test_stacks
@@ -119,6 +121,24 @@ class TestJudges(unittest.TestCase):
                       ("Dyn4",), ("Dyn3Inner", "Plugin3.Worker.Work3")):
             with self.assertRaises(AssertionError):
                 judge(*wrong)
+
+
+class TestRetry(unittest.TestCase):
+    def tried(self, sure):
+        """How often a measurement is tried that fails each time."""
+        tries = []
+
+        def measure():
+            tries.append(1)
+            with harness.for_sure() if sure else contextlib.nullcontext():
+                self.fail("no such luck")
+        with self.assertRaises(AssertionError):
+            harness.with_retry(measure)
+        return len(tries)
+
+    def test_retry(self):
+        self.assertEqual(self.tried(sure=False), 3)
+        self.assertEqual(self.tried(sure=True), 1)
 
 
 if __name__ == "__main__":

@@ -71,8 +71,9 @@ class TestStress(Case):
             time.sleep(seconds)
             rounds.plain.append(target.end())
             rounds.recorded.append(self.recorded_round(target, seconds, rounds))
-        self.check_left_alone(target)
-        self.assertEqual(target.quit(9), 9, "the exit code")
+        with harness.for_sure():
+            self.check_left_alone(target)
+            self.assertEqual(target.quit(9), 9, "the exit code")
         return rounds
 
     def recorded_round(self, target, seconds, rounds):
@@ -119,7 +120,8 @@ class TestStress(Case):
         def measure():
             rounds = self.run_rounds("storm", "--variant", variant, env=env)
             for truth in rounds.plain + rounds.recorded:
-                self.assertEqual(truth["wrong"], 0, "wrong results")
+                with harness.for_sure():
+                    self.assertEqual(truth["wrong"], 0, "wrong results")
                 self.assertGreater(sum(w["loops"] for w in truth["threads"]), 1000)
             self.check_sampled(rounds)
             self.check_progress(rounds)

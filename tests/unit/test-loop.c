@@ -445,6 +445,7 @@ static void test_a_refused_detach_is_asked_for_again(void **state)
     (void)state;
     start_loop();
     detach_refusals = 2;
+    sights_lost = 0;
     loop_reader_open(&readers[0], RING, CPU, INTERVAL);
     loop_reader_bye(&readers[0], CLP_BYE_DETACH_IF_LAST);
     for (int i = 0; i < 10000 && detach_requests < 3; i++)
@@ -454,6 +455,39 @@ static void test_a_refused_detach_is_asked_for_again(void **state)
     assert_int_equal(detach_requests, 3);
     detach_refusals = 0;
     loop_reader_close(&readers[0]);
+    /* Callbacks were not heeded meanwhile: whoever comes now gets what is there now. */
+    assert_int_equal(sights_lost, 2);
+    loop_reader_open(&readers[1], RING, CPU, INTERVAL);
+    assert_int_equal(enumerated, 2);
+    loop_reader_close(&readers[1]);
+}
+
+static uint64_t waited_for_readers_ns(uint64_t most_ns)
+{
+    uint64_t from = clp_clock_monotonic_ns();
+    clp_loop_wait_for_readers(most_ns);
+    return clp_clock_monotonic_ns() - from;
+}
+
+/* What holds a program's start: a reader that is there and has not said WELCOME, for so long. */
+static void test_only_a_reader_that_hesitates_is_waited_for(void **state)
+{
+    const uint64_t short_ns = 100 * CLP_NSEC_PER_MSEC, long_ns = 4 * CLP_NSEC_PER_SEC;
+    struct loop_reader *gone = &readers[0], *r = &readers[1];
+    (void)state;
+    start_loop();
+    loop_reader_announce(gone);
+    loop_reader_close(gone);
+    assert_true(waited_for_readers_ns(long_ns) < long_ns);
+    loop_reader_announce(r);
+    assert_true(loop_reader_accept(r, 10000));
+    assert_true(waited_for_readers_ns(short_ns) >= short_ns);
+    assert_int_equal(clp_wire_memory_create(RING, &r->memfd, &r->mapping), 0);
+    r->ring_bytes = RING;
+    assert_int_equal(clp_reader_new(r->mapping, RING, &r->reader), 0);
+    assert_int_equal(loop_reader_welcome(r, r->attach.reader_nonce, r->memfd, CPU, INTERVAL), 0);
+    assert_true(waited_for_readers_ns(long_ns) < long_ns);
+    loop_reader_close(r);
 }
 
 static void expect_recount(struct loop_reader *r)
@@ -867,6 +901,7 @@ int main(int argc, char **argv)
 #endif
         WITH_LOOP(test_bye_of_the_last_may_ask_for_detach),
         WITH_LOOP(test_a_refused_detach_is_asked_for_again),
+        WITH_LOOP(test_only_a_reader_that_hesitates_is_waited_for),
         WITH_LOOP(test_a_runtime_that_has_lost_count_is_put_right),
         WITH_LOOP(test_a_reader_that_was_never_counted_waits),
         WITH_LOOP(test_a_fifth_reader_is_told),

@@ -86,6 +86,7 @@ int clp_listener_open(struct clp_listener *l, const char *dir, const char *name,
     int r = l->dir_fd < 0 ? -errno : clp_listener_address(l->dir_fd, name, &a);
     if (r == 0) {
         CLP_CLEANUP(clp_cleanup_fd) int turn_fd = take_turn(l->dir_fd);
+        (void)turn_fd; /* held until we listen */
         r = remove_dead(l, &a);
         if (r == 0)
             r = listen_at(l, &a, mode, backlog);

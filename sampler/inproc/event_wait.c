@@ -36,8 +36,8 @@ static const struct {
 
 /* A wait as it began. */
 struct wait {
-    struct clp_capture capture; /* registers */
     uint8_t low[LOW_BYTES];
+    struct clp_capture capture; /* registers */
 };
 
 static struct {

@@ -299,8 +299,8 @@ static void metrics_by_name(void **state)
         "clrpulse_upload_delivered_total{upload=\"upload 1 (http)\"} 12\n",
         "clrpulse_upload_dropped_total{upload=\"upload 1 (http)\",reason=\"stale\"} 4\n",
         "clrpulse_library_process_cpu_seconds_total{pid=\"7\",service=\"shop\"} 1.500000000\n",
-        "# TYPE clrpulse_library_bytes gauge\nclrpulse_library_bytes{pid=\"7\",service=\"shop\"} "
-        "4096\n",
+        ("# TYPE clrpulse_library_bytes gauge\nclrpulse_library_bytes{pid=\"7\",service=\"shop\"} "
+         "4096\n"),
     };
     static struct world w;
     struct clp_strbuf text;

@@ -12,7 +12,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -45,14 +44,6 @@ static inline void clp_cleanup_fd(int *fd)
     int saved = errno;
     if (*fd >= 0)
         (void)close(*fd);
-    errno = saved;
-}
-
-static inline void clp_cleanup_file(FILE **f)
-{
-    int saved = errno;
-    if (*f)
-        (void)fclose(*f);
     errno = saved;
 }
 

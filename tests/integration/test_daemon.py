@@ -236,15 +236,12 @@ class TestWindows(DaemonCase):
 
 class TestTargets(DaemonCase):
     def test_new_ones_within_a_second(self):
-        """Once in five: on a busy machine the stand-in itself may take long to start."""
-        agent, took = self.agent(), []
-        limit = 1 if not SANITIZED else 4
-        while len(took) < 5 and (not took or took[-1] >= limit):
+        agent = self.agent()
+        for _ in range(3):
             begin = time.monotonic()
             target = self.start()
             self.wait_for(lambda: self.state(target.pid) == "profiling", "found")
-            took.append(time.monotonic() - begin)
-        self.assertLess(took[-1], limit, took)
+            self.assertLess(time.monotonic() - begin, 1.5 if not SANITIZED else 4)
         self.stop(agent)
 
     def test_a_shell_that_becomes_a_target(self):

@@ -300,9 +300,14 @@ class TestTogether(EventCase):
         truth = target.end()
         profile = first.finish()
         self.assertEqual(profile.sample_types, [("exceptions", "count")])
-        # Places of one type may be told apart by chance at first.
-        self.assertEqual(sums(profile, "exceptions", lambda s: s.labels.get("exception_type")),
-                         by_type(truth))
+        # Places of one type may be told apart by chance at first. What a crowded ring dropped has no type any more,
+        # but it is counted, and told.
+        got, truth = sums(profile, "exceptions", lambda s: s.labels.get("exception_type")), by_type(truth)
+        without = got.pop(None, 0)
+        self.assertEqual(sum(got.values()) + without, sum(truth.values()))
+        if not profile.number("drop_events"):
+            self.assertEqual(got, truth)
+        self.assertEqual([kind for kind in got if got[kind] > truth.get(kind, 0)], [])
 
     def test_all_types_and_detach(self):
         target = self.target("allocations", "--rounds", 2)

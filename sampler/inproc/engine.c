@@ -304,8 +304,14 @@ static const char *prepare(void)
     return NULL;
 }
 
+/* What is worth the signals: CPU samples, the CPU part of wall time, and what owners of locks did.
+ */
+#define KINDS_TIMED (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | 1u << CLP_SAMPLE_LOCK)
+
 static uint64_t effective_interval(void)
 {
+    if (!(E.settings.sample_kinds & KINDS_TIMED))
+        return 0;
     uint64_t ns = E.settings.cpu_interval_ns << E.budget.doublings;
     return CLP_MIN(ns, CLP_CPU_INTERVAL_MAX_NS);
 }
@@ -315,6 +321,8 @@ static uint64_t longest_wait(void)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t ns = capture_ring_bytes() / CAPTURE_BYTES * E.interval_ns / (uint64_t)CLP_MAX(cpus, 1);
+    if (!E.interval_ns)
+        return ROUND_QUIET_NS;
     return CLP_MAX(CLP_MIN(ns, ROUND_QUIET_NS), ROUND_MAX_NS);
 }
 

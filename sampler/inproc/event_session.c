@@ -28,7 +28,7 @@
 /* Keywords and levels of Microsoft-Windows-DotNETRuntime (dotnet/runtime, ClrEtwAll.man). */
 #define KEYWORD_GC 0x1ull
 #define KEYWORD_CONTENTION 0x4000ull
-#define KEYWORD_EXCEPTION 0x8000ull
+#define KEYWORD_MONITORING 0x200000000ull
 #define KEYWORD_WAIT_HANDLE 0x40000000000ull
 #define KEYWORD_ALLOCATION_SAMPLING 0x80000000000ull
 enum { LEVEL_ERROR = 2, LEVEL_INFORMATION = 4, LEVEL_VERBOSE = 5 };
@@ -56,7 +56,7 @@ static struct clr_event_provider provider_of(unsigned kind)
     struct clr_event_provider p = {.name = provider_name, .level = LEVEL_INFORMATION};
     switch (kind) {
     case CLP_SAMPLE_EXCEPTION:
-        p.keywords = KEYWORD_EXCEPTION;
+        p.keywords = KEYWORD_MONITORING;
         p.level = LEVEL_ERROR; /* one event a throw; from INFORMATION on it is four */
         break;
     case CLP_SAMPLE_ALLOC:

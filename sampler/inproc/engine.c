@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come */
+#define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come fast */
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
 #define ROUND_QUIET_NS (300 * CLP_NSEC_PER_MSEC) /* nothing has come for a while */
 #define CAPTURE_BYTES (16u << 10)                /* more than one takes on average */
@@ -608,11 +608,20 @@ static bool in_a_hurry(void)
     return false;
 }
 
+/* Each waking takes a CPU from the application; the ring must not fill meanwhile. */
+static uint64_t next_wait(uint32_t taken, size_t waited_bytes)
+{
+    if (!taken)
+        return CLP_MIN(2 * E.wait_ns, E.longest_wait_ns);
+    bool steady = E.wait_ns <= ROUND_MAX_NS && waited_bytes < clp_capture_bytes() / 8;
+    return steady ? CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS) : ROUND_NS;
+}
+
 static void sample_round(uint64_t now_ns)
 {
     enumerate_once();
-    uint32_t taken = drain();
-    E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, E.longest_wait_ns);
+    size_t waited_bytes = clp_capture_waiting();
+    E.wait_ns = next_wait(drain(), waited_bytes);
     if (now_ns >= E.requests_due_ns)
         tell_requests(now_ns);
     if (now_ns >= E.scan_due_ns)

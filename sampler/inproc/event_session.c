@@ -56,8 +56,11 @@ static struct clr_event_provider provider_of(unsigned kind)
     struct clr_event_provider p = {.name = provider_name, .level = LEVEL_INFORMATION};
     switch (kind) {
     case CLP_SAMPLE_EXCEPTION:
+        /* One event a throw; with its other keyword, that of exceptions, it is four from
+         * INFORMATION on. And the runtime makes texts for those three, for nobody, where another
+         * session has that level: it asks for the union of levels and keywords first. */
         p.keywords = KEYWORD_MONITORING;
-        p.level = LEVEL_ERROR; /* one event a throw; from INFORMATION on it is four */
+        p.level = LEVEL_ERROR;
         break;
     case CLP_SAMPLE_ALLOC:
         p.keywords = S.major >= 10 ? KEYWORD_ALLOCATION_SAMPLING : KEYWORD_GC;

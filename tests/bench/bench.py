@@ -304,7 +304,8 @@ class BenchEvents(Case):
 
 
 def quantile(values, part):
-    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+    values = sorted(values)
+    return values[min(len(values) - 1, int(part * len(values)))]
 
 
 def pooled(with_, without, part, rounds=400):

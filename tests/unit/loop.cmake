@@ -14,7 +14,7 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/self_memory.c ${CLP_LOOP_DIR}/wall.c ${CLP_LOOP_DIR}/wall_account.c
   ${CLP_LOOP_DIR}/wall_shot.c
   ${CLP_LOOP_DIR}/events.c ${CLP_LOOP_DIR}/event_session.c ${CLP_LOOP_DIR}/event_ring.c
-  ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c
+  ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c ${CLP_LOOP_DIR}/event_names.c
   ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
   ${CLP_LOOP_DIR}/event_owner.c ${CLP_LOOP_DIR}/event_live.c
   ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c

@@ -48,6 +48,9 @@ clp_unit_test(test-estimator SOURCES ${CLP_LOOP_TEST_DIR}/test-estimator.c
 target_link_libraries(test-estimator PRIVATE m)
 clp_unit_test(test-event-path SOURCES ${CLP_LOOP_TEST_DIR}/test-event-path.c
   ${CLP_LOOP_DIR}/event_path.c)
+clp_unit_test(test-event-names SOURCES ${CLP_LOOP_TEST_DIR}/test-event-names.c
+  ${CLP_LOOP_DIR}/event_names.c)
+target_link_libraries(test-event-names PRIVATE Threads::Threads)
 clp_unit_test(test-event-ring SOURCES ${CLP_LOOP_TEST_DIR}/test-event-ring.c
   ${CLP_LOOP_DIR}/event_ring.c USES clp_core)
 target_link_libraries(test-event-ring PRIVATE Threads::Threads)

@@ -39,6 +39,44 @@ void *clp_event_members_alloc(size_t bytes)
     return p;
 }
 
+/* ---- what many members have in common ---- */
+
+#define BLOBS 512u
+
+static uint64_t hash_of(const uint8_t *bytes, size_t n)
+{
+    uint64_t h = n * 0x9e3779b97f4a7c15ull;
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, CLP_MIN(n - i, sizeof(word)));
+        h = (h ^ word) * 0xd6e8feb86659fd93ull;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+/* Most stacks and types of an epoch are those of a few places. `bytes` at `p`, which was allocated
+ * last, become a part of the epoch, or are given back where it holds the same already. */
+static const void *share(void *p, size_t bytes)
+{
+    static struct blob {
+        uint64_t hash, epoch;
+        const void *at;
+        size_t bytes;
+    } blobs[BLOBS];
+    uint64_t hash = hash_of(p, bytes);
+    struct blob *b = &blobs[hash % BLOBS];
+    size_t start = (size_t)((uint8_t *)p - pool.data);
+    if (b->epoch == pool.epoch && b->hash == hash && b->bytes == bytes &&
+        memcmp(b->at, p, bytes) == 0) {
+        pool.used = start;
+        return b->at;
+    }
+    pool.used = start + CLP_ALIGN_UP(bytes, 16);
+    *b = (struct blob){hash, pool.epoch, p, bytes};
+    return p;
+}
+
 bool clp_event_members_crowded(void)
 {
     return pool.used > CLP_EVENT_MEMBERS_BYTES / 4 * 3;
@@ -149,7 +187,7 @@ static void copy_text(struct clp_event_member *m, unsigned i, struct clp_event *
     char *kept = len ? clp_event_members_alloc(len + 1) : NULL;
     if (kept) {
         memcpy(kept, buf, len);
-        m->texts[i] = kept;
+        m->texts[i] = share(kept, len);
         m->text_len[i] = (uint16_t)len;
     }
 }
@@ -216,7 +254,6 @@ static bool copy_stack(struct clp_event_member *m, struct clp_event *e, uint64_t
     uint64_t *frames = clp_event_members_alloc((w.count - top + 1) * sizeof(*frames));
     if (!frames)
         return false;
-    m->frames = frames;
     m->count = clp_collect_encode(f + top, w.count - top, &w, frames);
     m->flags = clp_collect_flags(&w);
     if (m->count == 0) {
@@ -224,6 +261,7 @@ static bool copy_stack(struct clp_event_member *m, struct clp_event *e, uint64_t
         m->count = 1;
         m->flags = CLP_SAMPLE_NO_STACK;
     }
+    m->frames = share(frames, m->count * sizeof(*frames));
     return true;
 }
 

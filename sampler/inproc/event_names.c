@@ -8,22 +8,36 @@
  * writer that gets no time nor a reader ever sees another name's text. */
 enum { FREE = 0, WRITING = 1, READY = 2 };
 
-static struct clp_event_name names[CLP_EVENT_NAMES]; /* from the first on: few pages are touched */
-static _Atomic uint32_t high;                        /* so many were ever used */
-static _Atomic uint32_t full;                        /* there was none left since the last sweep */
+/* Most names are short. Taken from the first one on: few pages are touched. */
+static uint16_t short_texts[CLP_EVENT_NAMES][CLP_EVENT_NAME_SHORT_UNITS];
+static uint16_t long_texts[CLP_EVENT_NAMES_LONG][CLP_EVENT_TEXT_UNITS];
+static struct clp_event_name names[CLP_EVENT_NAMES + CLP_EVENT_NAMES_LONG];
 
-static struct clp_event_name *take(void)
+static struct shelf {
+    const uint32_t first, count;
+    uint16_t *const texts;
+    const uint32_t units;
+    _Atomic uint32_t used; /* so many were taken at some time */
+    _Atomic bool full;     /* one found no place since the last sweep */
+} shelves[] = {
+    {0, CLP_EVENT_NAMES, short_texts[0], CLP_EVENT_NAME_SHORT_UNITS, 0, false},
+    {CLP_EVENT_NAMES, CLP_EVENT_NAMES_LONG, long_texts[0], CLP_EVENT_TEXT_UNITS, 0, false},
+};
+
+static struct clp_event_name *take_from(struct shelf *s)
 {
-    for (uint32_t i = 0; i < CLP_EVENT_NAMES; i++) {
-        uint32_t was = atomic_load_explicit(&names[i].state, memory_order_relaxed);
-        if (was != FREE || !atomic_compare_exchange_strong(&names[i].state, &was, WRITING))
+    for (uint32_t i = 0; i < s->count; i++) {
+        struct clp_event_name *n = &names[s->first + i];
+        uint32_t was = atomic_load_explicit(&n->state, memory_order_relaxed);
+        if (was != FREE || !atomic_compare_exchange_strong(&n->state, &was, WRITING))
             continue;
-        for (uint32_t h = atomic_load(&high);
-             h <= i && !atomic_compare_exchange_weak(&high, &h, i + 1);)
+        for (uint32_t used = atomic_load(&s->used);
+             used <= i && !atomic_compare_exchange_weak(&s->used, &used, i + 1);)
             continue;
-        return &names[i];
+        n->text = s->texts + i * s->units;
+        return n;
     }
-    atomic_store_explicit(&full, 1, memory_order_relaxed);
+    atomic_store_explicit(&s->full, true, memory_order_relaxed);
     return NULL;
 }
 
@@ -38,9 +52,10 @@ void clp_event_name_keep(struct clp_event_named of, uint64_t key,
                          const struct clp_event_words *text, uint16_t detail)
 {
     uint32_t known = atomic_load_explicit(of.name, memory_order_relaxed);
-    if ((known && is_of(known, key)) || atomic_load_explicit(&full, memory_order_relaxed))
+    struct shelf *s = &shelves[text->units > CLP_EVENT_NAME_SHORT_UNITS];
+    if ((known && is_of(known, key)) || atomic_load_explicit(&s->full, memory_order_relaxed))
         return;
-    struct clp_event_name *n = take();
+    struct clp_event_name *n = take_from(s);
     if (!n)
         return;
     n->units = (uint16_t)CLP_MIN(text->units, (size_t)CLP_EVENT_TEXT_UNITS);
@@ -66,21 +81,30 @@ static bool in_use(const struct clp_event_name *n)
 }
 
 /* In the second sweep of that kind: its writer may be about to make it known. */
+static void sweep(struct clp_event_name *n)
+{
+    if (atomic_load_explicit(&n->state, memory_order_acquire) != READY)
+        return;
+    bool unused = !in_use(n);
+    if (unused && n->unused)
+        atomic_store_explicit(&n->state, FREE, memory_order_release);
+    n->unused = unused;
+}
+
 void clp_event_names_sweep(void)
 {
-    for (uint32_t i = 0; i < atomic_load(&high); i++) {
-        struct clp_event_name *n = &names[i];
-        if (atomic_load_explicit(&n->state, memory_order_acquire) != READY)
-            continue;
-        bool unused = !in_use(n);
-        if (unused && n->unused)
-            atomic_store_explicit(&n->state, FREE, memory_order_release);
-        n->unused = unused;
+    for (size_t s = 0; s < CLP_ARRAY_LEN(shelves); s++) {
+        for (uint32_t i = 0; i < atomic_load(&shelves[s].used); i++)
+            sweep(&names[shelves[s].first + i]);
+        atomic_store_explicit(&shelves[s].full, false, memory_order_relaxed);
     }
-    atomic_store_explicit(&full, 0, memory_order_relaxed);
 }
 
 size_t clp_event_names_bytes(void)
 {
-    return atomic_load(&high) * sizeof(struct clp_event_name);
+    size_t sum = 0;
+    for (size_t s = 0; s < CLP_ARRAY_LEN(shelves); s++)
+        sum += atomic_load(&shelves[s].used) *
+               (sizeof(struct clp_event_name) + shelves[s].units * sizeof(uint16_t));
+    return sum;
 }

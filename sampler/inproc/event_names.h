@@ -9,10 +9,13 @@
 #include "sampler/inproc/event_ring.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 struct clp_event_words;
 
-#define CLP_EVENT_NAMES 1024u
+#define CLP_EVENT_NAMES 1024u /* of so many UTF-16 units at most: */
+#define CLP_EVENT_NAME_SHORT_UNITS 64u
+#define CLP_EVENT_NAMES_LONG 128u /* longer ones */
 
 /* Where a stratum keeps its name: `key` is whose it is now, 0 nobody's. */
 struct clp_event_named {
@@ -28,7 +31,7 @@ struct clp_event_name {
     _Atomic uint64_t key;
     struct clp_event_named of;
     bool unused; /* by the last sweep */
-    uint16_t text[CLP_EVENT_TEXT_UNITS];
+    uint16_t *text;
 };
 
 /* Keeps the name of the stratum of `key` unless it is kept. Any thread; a few instructions but for

@@ -556,6 +556,7 @@ static void answer_flushes(void)
         if (l->state != CLP_LINK_ACTIVE || !l->flush_id)
             continue;
         tell_live(l, now);
+        clp_feed_tell_gone(&l->feed);
         l->mark_due = true;
         l->mark_id = l->flush_id;
         l->mark_time_ns = now;

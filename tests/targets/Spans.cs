@@ -63,10 +63,14 @@ internal sealed class SpanChecksMode : Mode
     private static readonly ActivitySource Source = new("ClpTarget.Spans");
     private static long checks, inSpan, wrong;
     private static string firstWrong = "";
-    private readonly int rounds;
+    private readonly int rounds, crowd;
     private readonly List<Task> running = new();
 
-    public SpanChecksMode(Options options) => rounds = options.Count("rounds", 400);
+    public SpanChecksMode(Options options)
+    {
+        rounds = options.Count("rounds", 400);
+        crowd = options.Count("crowd", 0);
+    }
 
     // An application's own tracer, which is what makes activities.
     public override void Prepare() => ActivitySource.AddActivityListener(new ActivityListener
@@ -87,6 +91,30 @@ internal sealed class SpanChecksMode : Mode
         Check("before"); // this thread is in no span
         for (int i = 0; i < 4; i++)
             running.Add(Task.Run(Rounds));
+        Crowd();
+    }
+
+    // So many threads at once, each in a span of its own.
+    private void Crowd()
+    {
+        using var all = new CountdownEvent(Math.Max(crowd, 1));
+        var threads = new Thread[crowd];
+        for (int i = 0; i < crowd; i++)
+        {
+            threads[i] = new Thread(() =>
+            {
+                using (Source.StartActivity("in a crowd"))
+                {
+                    all.Signal();
+                    all.Wait();
+                    Check("in a crowd");
+                }
+                Check("after the crowd");
+            }, 128 << 10);
+            threads[i].Start();
+        }
+        foreach (Thread thread in threads)
+            thread.Join();
     }
 
     private async Task Rounds()

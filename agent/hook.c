@@ -39,8 +39,7 @@ void clp_hook_init(struct clp_hook *h, const char *reason)
 
 /* ---- the file ------------------------------------------------------------------------------- */
 
-/* The bytes of the open file are those that were built with this program. */
-static int check_bytes(int fd)
+int clp_hook_check_bytes(int fd)
 {
     uint8_t buf[8192];
     uLong crc = crc32(0, NULL, 0);
@@ -75,7 +74,7 @@ int clp_hook_open(const char *library, char *ret_path, size_t cap, int *ret_fd, 
         snprintf(reason, reason_cap, "cannot read %.150s: %s", ret_path, strerror(-n));
         return n;
     }
-    int r = check_bytes(fd);
+    int r = clp_hook_check_bytes(fd);
     if (r < 0) {
         snprintf(reason, reason_cap, "%.150s is not the file that belongs to this clrpulse",
                  ret_path);
@@ -111,7 +110,7 @@ static int write_copy(int dir_fd, int from)
         if (pwrite(fd, buf, (size_t)n, at) != n)
             return -EIO;
     }
-    return check_bytes(fd); /* a full disk, a file that changed meanwhile */
+    return clp_hook_check_bytes(fd); /* a full disk, a file that changed meanwhile */
 }
 
 /* Whose it is: see clp_hook_sweep. */
@@ -157,7 +156,8 @@ static bool leads_to_copy(const struct clp_hook *h, const struct clp_dotnet *t)
     CLP_CLEANUP(clp_cleanup_fd) int fd = clp_file_open_in(t->root_fd, h->path, O_RDONLY);
     return fd >= 0 && fstat(fd, &seen) == 0 &&
            fstatat(h->dir_fd, CLP_HOOK_NAME, &made, AT_SYMLINK_NOFOLLOW) == 0 &&
-           made.st_dev == seen.st_dev && made.st_ino == seen.st_ino && check_bytes(fd) == 0;
+           made.st_dev == seen.st_dev && made.st_ino == seen.st_ino &&
+           clp_hook_check_bytes(fd) == 0;
 }
 
 static void remove_copy(struct clp_hook *h)
@@ -245,6 +245,14 @@ void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *t, const char *l
     }
     if (clp_hook_open(library, path, sizeof(path), &fd, h->reason, sizeof(h->reason)) < 0) {
         h->state = CLP_HOOK_OFF;
+        return;
+    }
+    char other[100];
+    if (clp_hook_find_other(t, other, sizeof(other))) {
+        off(h,
+            "another build of " CLP_HOOK_NAME " is in the process (%s), and its runtime takes "
+            "none beside it; replace it by the file of this clrpulse",
+            other);
         return;
     }
     int r = place(h, t, path, fd);

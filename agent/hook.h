@@ -66,4 +66,13 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs, bool started)
 int clp_hook_open(const char *library, char *ret_path, size_t cap, int *ret_fd, char *reason,
                   size_t reason_cap) CLP_MUST_USE;
 
+/* Whether the bytes of an open file are those that were built with this program: 0, -EBADMSG or
+ * another -errno. */
+int clp_hook_check_bytes(int fd) CLP_MUST_USE;
+
+/* A runtime refuses a second assembly of one name that differs from the first, and .NET 9 and 10
+ * end with that. Whether the process has another build of it: loaded, beside its program, or among
+ * its DOTNET_STARTUP_HOOKS. Then the path in `ret`, cut to `cap`. */
+bool clp_hook_find_other(const struct clp_dotnet *target, char *ret, size_t cap) CLP_MUST_USE;
+
 #endif

@@ -150,10 +150,8 @@ static inline void copy_hijack_pair(struct clp_capture *c, const struct clp_thre
 static inline void copy_span(struct clp_capture *c, const struct clp_thread_slot *slot)
 {
     clp_span_read_own(atomic_load_explicit(&slot->span, memory_order_acquire), &c->span);
-    uint64_t root = c->span.local_root_span_id;
-    if (root)
-        atomic_store_explicit(&clp_capture_state.roots_seen[clp_span_root_place(root)], root,
-                              memory_order_relaxed);
+    if (c->span.local_root_span_id)
+        clp_capture_saw_root(c->span.local_root_span_id);
 }
 
 /* Not memcpy: that is a call through the PLT, which may bind lazily under the loader's lock. */

@@ -52,6 +52,7 @@ struct clp_capture_state {
     _Atomic(const struct clp_old_action *) old_action;
     _Atomic uint64_t lost_full, lost_reentry;
     _Atomic uint64_t roots_seen[CLP_SPAN_ROOTS_SEEN]; /* spans.h; 32 KB, touched only by spans */
+    _Atomic uint8_t root_tags[CLP_SPAN_ROOTS_SEEN];   /* of the root of the same place; 0 none */
     /* Positions count up for ever; p lies at p & (ring_bytes - 1). Own lines: every handler writes
      * `head`, only the consumer writes `tail`. */
     alignas(64) _Atomic uint64_t head;
@@ -59,5 +60,14 @@ struct clp_capture_state {
 };
 
 extern struct clp_capture_state clp_capture_state;
+
+/* Notes that a sample was taken under this root, which is not 0. Signal-safe. */
+static inline void clp_capture_saw_root(uint64_t root)
+{
+    uint32_t place = clp_span_root_place(root);
+    atomic_store_explicit(&clp_capture_state.roots_seen[place], root, memory_order_relaxed);
+    atomic_store_explicit(&clp_capture_state.root_tags[place], clp_span_root_tag(root),
+                          memory_order_relaxed);
+}
 
 #endif

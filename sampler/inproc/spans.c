@@ -218,14 +218,16 @@ struct clp_span_cell *clp_spans_cell_of(int32_t tid)
 void clp_spans_saw_root(uint64_t root)
 {
     if (root)
-        atomic_store_explicit(&clp_capture_state.roots_seen[clp_span_root_place(root)], root,
-                              memory_order_relaxed);
+        clp_capture_saw_root(root);
 }
 
 CLP_EXPORT int clp_span_root_sampled(uint64_t root)
 {
-    return root && atomic_load_explicit(&clp_capture_state.roots_seen[clp_span_root_place(root)],
-                                        memory_order_relaxed) == root;
+    uint32_t place = clp_span_root_place(root);
+    return root &&
+           atomic_load_explicit(&clp_capture_state.root_tags[place], memory_order_relaxed) ==
+               clp_span_root_tag(root) &&
+           atomic_load_explicit(&clp_capture_state.roots_seen[place], memory_order_relaxed) == root;
 }
 
 void clp_spans_live(bool live)

@@ -1,5 +1,6 @@
 using System;
 using System.Diagnostics;
+using System.Runtime.InteropServices;
 
 namespace Clrpulse;
 
@@ -14,12 +15,12 @@ internal static class ActivityFollower
     {
         if (!Library.Find())
             return false;
-        Activity.CurrentChanged += Changed;
+        Activity.CurrentChanged += static (_, change) => Changed(change);
         Library.HookRuns();
         return true;
     }
 
-    private static void Changed(object? sender, ActivityChangedEventArgs change)
+    private static void Changed(in ActivityChangedEventArgs change)
     {
         try
         {
@@ -33,33 +34,54 @@ internal static class ActivityFollower
 
     private static void Follow(Activity? previous, Activity? current)
     {
-        SpanContext? context = SpanContext.Current;
-        if (context != null && previous != null && previous.IsStopped)
-            Ended(previous, context);
-        if (current == null || current.IsStopped)
+        if (!Library.Live)
+        {
             SpanContext.Current = null;
-        else if (Library.Live || context != null)
-            SpanContext.Current = ContextOf(current, context);
+            return;
+        }
+        SpanContext? flow = SpanContext.Current;
+        if (previous is { IsStopped: true } && SpanContext.Find(flow, previous) is { } ended
+            && ended.End(previous) && previous.Parent == null)
+            RootEnded(previous, ended.Span.Span);
+        // What was stopped elsewhere may still be current.
+        while (current is { IsStopped: true })
+            current = current.Parent;
+        SpanContext? around = SpanContext.Living(flow);
+        if (current == null ? around == null : around != null && around.IsOf(current))
+            SpanContext.Show(around); // the flow has it already
+        else
+            SpanContext.Current = current == null ? null : ContextOf(current, around);
     }
 
-    private static SpanContext? ContextOf(Activity activity, SpanContext? context)
+    private static SpanContext? ContextOf(Activity activity, SpanContext? around)
     {
-        for (SpanContext? c = context; c != null; c = c.Parent)
-            if (ReferenceEquals(c.Owner, activity))
-                return c;
+        if (SpanContext.Find(around, activity) is { } known)
+            return known;
         if (activity.IdFormat != ActivityIdFormat.W3C)
             return null;
-        SpanContext? parent = context != null && ReferenceEquals(context.Owner, activity.Parent)
-            ? context : null;
+        bool child = around != null && activity.Parent is { } parent && around.IsOf(parent);
+        return child ? ChildOf(around!, activity) : First(activity);
+    }
+
+    private static SpanContext ChildOf(SpanContext parent, Activity activity)
+    {
+        NativeSpan span = parent.Span;
+        span.Span = Number(activity.SpanId);
+        return new SpanContext(span, parent, activity);
+    }
+
+    private static SpanContext First(Activity activity)
+    {
+        Activity root = Root(activity);
         string trace = activity.TraceId.ToHexString();
-        ulong id = Number(activity.SpanId);
-        Activity root = parent == null ? Root(activity) : activity;
-        return new SpanContext(Number(trace, 0), Number(trace, 16), id,
-            parent?.LocalRoot ?? (ReferenceEquals(root, activity) ? id : Number(root.SpanId)),
-            parent, activity)
-        {
-            Endpoint = parent?.Endpoint ?? Names.Of(root.DisplayName),
-        };
+        NativeSpan span;
+        span.TraceHigh = Number(trace, 0);
+        span.TraceLow = Number(trace, 16);
+        span.Span = Number(activity.SpanId);
+        span.LocalRoot = ReferenceEquals(root, activity) ? span.Span : Number(root.SpanId);
+        span.Endpoint = Names.Of(root.DisplayName, activity.StartTimeUtc);
+        span.Reserved = 0;
+        return new SpanContext(span, null, activity);
     }
 
     // The outermost activity of this process: its parent is another process's, or none.
@@ -72,25 +94,25 @@ internal static class ActivityFollower
 
     private static ulong Number(ActivitySpanId id) => Number(id.ToHexString(), 0);
 
-    // 16 digits that Activity has checked. (ulong.Parse would be a quarter of what a request costs.)
+    // 16 digits that Activity has checked, four at a time: a character's low 16 bits are one digit, and
+    // the multiplication brings the four of them together in the top 16 bits of the product.
     private static ulong Number(string hex, int from)
     {
         ulong number = 0;
-        foreach (char digit in hex.AsSpan(from, 16))
-            number = number << 4 | ((uint)digit & 15) + 9 * ((uint)digit >> 6);
+        foreach (ulong four in MemoryMarshal.Cast<char, ulong>(hex.AsSpan(from, 16)))
+        {
+            ulong digits = (four & 0x000f_000f_000f_000f) + 9 * (four >> 6 & 0x0001_0001_0001_0001);
+            number = number << 16 | digits * 0x1000_0100_0010_0001 >> 48;
+        }
         return number;
     }
 
-    // A local root has got its last name by now: frameworks set the route when they have matched it.
-    private static void Ended(Activity activity, SpanContext context)
+    // It has got its last name by now: frameworks set the route when they have matched it.
+    private static void RootEnded(Activity activity, ulong root)
     {
-        if (activity.Parent != null || activity.IdFormat != ActivityIdFormat.W3C || !Library.Live)
-            return;
         string name = activity.GetTagItem("http.route") as string is { Length: > 0 } route
             ? route : activity.DisplayName;
-        Library.RequestEnded(Names.Of(name));
-        ulong root = ReferenceEquals(context.Owner, activity)
-            ? context.Id : Number(activity.SpanId);
+        Library.RequestEnded(Names.Of(name, activity.StartTimeUtc + activity.Duration));
         if (Library.WasSampled(root))
             Library.RootEnded(root, name);
     }

@@ -1,6 +1,7 @@
 using System;
 using System.IO;
 using System.Runtime.InteropServices;
+using System.Threading;
 
 namespace Clrpulse;
 
@@ -41,7 +42,7 @@ internal static unsafe class Library
     internal static bool Found => generation != null;
 
     // Somebody records samples now.
-    internal static bool Live => generation != null && (*(uint*)generation & 1) != 0;
+    internal static bool Live => generation != null && (Volatile.Read(ref *generation) & 1) != 0;
 
     internal static bool Find()
     {

@@ -1,74 +1,80 @@
 using System;
+using System.Diagnostics;
+using System.Runtime.CompilerServices;
 using System.Threading;
 
 namespace Clrpulse;
 
 // What a thread's cell holds while a span is current. One object for each span, made when the span
-// begins: a switch between contexts writes its fields and allocates nothing.
+// begins: a switch between contexts copies its span and allocates nothing.
 internal sealed unsafe class SpanContext
 {
-    internal readonly ulong TraceHigh, TraceLow, Id, LocalRoot;
-    internal readonly SpanContext? Parent; // the span that is current again when this one ends
-    internal readonly object? Owner;       // its Activity
-    internal uint Endpoint;                // of its local root, as far as it is known
+    internal readonly NativeSpan Span;
+    private readonly SpanContext? parent; // as Activity.Parent, while that one is known
+    private Activity? owner;              // null: of ThreadSpan, or its end has been seen
+    private bool over;
 
     [ThreadStatic] private static NativeCell* own;
 
-    internal SpanContext(ulong traceHigh, ulong traceLow, ulong id, ulong localRoot,
-        SpanContext? parent, object? owner)
+    internal SpanContext(in NativeSpan span, SpanContext? parent, Activity? owner)
     {
-        TraceHigh = traceHigh;
-        TraceLow = traceLow;
-        Id = id;
-        LocalRoot = localRoot;
-        Parent = parent;
-        Owner = owner;
+        Span = span;
+        this.parent = parent;
+        this.owner = owner;
     }
 
     // Follows the logical flow of execution exactly as Activity.Current does, which is an AsyncLocal
     // itself. Its handler runs on the thread whose context changes, and must not throw: that would
     // end the process.
-    private static readonly AsyncLocal<SpanContext?> Flow = new(Changed);
+    private static readonly AsyncLocal<SpanContext?> Flow =
+        new(static change => Show(Living(change.CurrentValue)));
 
+    // What the flow has, also when that has ended: to take it out would cost an ExecutionContext. So
+    // Living is to be asked, and an ended one keeps nothing alive.
     internal static SpanContext? Current
     {
         get => Flow.Value;
-        set
-        {
-            if (!ReferenceEquals(Flow.Value, value))
-                Flow.Value = value;
-        }
+        set => Flow.Value = value;
     }
 
-    private static void Changed(AsyncLocalValueChangedArgs<SpanContext?> change)
-        => Write(change.CurrentValue);
+    internal bool IsOf(Activity activity) => ReferenceEquals(owner, activity);
 
-    private static void Write(SpanContext? context)
+    // That of the activity, of this one and those around it.
+    internal static SpanContext? Find(SpanContext? context, Activity activity)
+    {
+        while (context != null && !context.IsOf(activity))
+            context = context.parent;
+        return context;
+    }
+
+    // The nearest span that has not ended, of this one and those around it: whoever stopped it, and on
+    // whatever flow.
+    internal static SpanContext? Living(SpanContext? context)
+    {
+        while (context != null && (context.over || context.owner is { IsStopped: true }))
+            context = context.parent;
+        return context;
+    }
+
+    // True for one of all the flows that see it.
+    internal bool End(Activity activity)
+    {
+        over = true;
+        return Interlocked.CompareExchange(ref owner, null, activity) != null;
+    }
+
+    // In the cell of the running thread.
+    internal static void Show(SpanContext? context)
     {
         NativeCell* cell = own;
-        if (cell == null)
-        {
-            if (context == null || !Library.Found)
-                return;
-            own = cell = Library.Cell();
-            if (cell == null)
-                return;
-        }
+        if (cell == null && (context == null || (cell = TakeCell()) == null))
+            return;
         ulong next = cell->Version + 1;
         NativeSpan* copy = (next & 1) == 0 ? &cell->Even : &cell->Odd;
-        if (context == null)
-        {
-            copy->Span = 0;
-            copy->LocalRoot = 0;
-        }
-        else
-        {
-            copy->TraceHigh = context.TraceHigh;
-            copy->TraceLow = context.TraceLow;
-            copy->Span = context.Id;
-            copy->LocalRoot = context.LocalRoot;
-            copy->Endpoint = context.Endpoint;
-        }
+        *copy = context == null ? default : context.Span;
         Volatile.Write(ref cell->Version, next);
     }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static NativeCell* TakeCell() => Library.Found ? own = Library.Cell() : null;
 }

@@ -18,14 +18,18 @@ public static class ThreadSpan
     public static Scope Enter(ulong traceHigh, ulong traceLow, ulong span, string? endpoint = null,
         ulong localRoot = 0)
     {
-        SpanContext? around = SpanContext.Current;
+        SpanContext? around = SpanContext.Living(SpanContext.Current);
         if (!Ready() || span == 0 || (traceHigh | traceLow) == 0)
             return new Scope(around, null);
-        ulong root = localRoot != 0 ? localRoot : around?.LocalRoot ?? span;
-        var entered = new SpanContext(traceHigh, traceLow, span, root, around, null)
+        var entered = new SpanContext(new NativeSpan
         {
-            Endpoint = endpoint == null ? around?.Endpoint ?? Library.NoEndpoint : Names.Of(endpoint),
-        };
+            TraceHigh = traceHigh,
+            TraceLow = traceLow,
+            Span = span,
+            LocalRoot = localRoot != 0 ? localRoot : around?.Span.LocalRoot ?? span,
+            Endpoint = endpoint == null
+                ? around?.Span.Endpoint ?? Library.NoEndpoint : Names.Of(endpoint, DateTime.UtcNow),
+        }, around, null);
         SpanContext.Current = entered;
         return new Scope(around, entered);
     }

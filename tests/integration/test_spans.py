@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -15,10 +16,24 @@ from harness import environment, framework, full, seconds, wait_for
 from test_agent import Agent
 
 HEX = set("0123456789abcdef")
+ANOTHER_BUILD = "another build of Clrpulse.Spans.dll is in the process"
 
 
 def hook_path():
     return os.path.join(os.path.dirname(environment("CLP_LIBRARY")), "Clrpulse.Spans.dll")
+
+
+def write_other_build(path):
+    """The hook as another compilation makes it: of the same name, with another module version id (ECMA-335, II.24.2:
+    the first of the metadata's GUIDs)."""
+    with open(hook_path(), "rb") as f:
+        data = bytearray(f.read())
+    root, name = data.index(b"BSJB"), data.index(b"#GUID\0")
+    guids = root + int.from_bytes(data[name - 8:name - 4], "little")
+    data[guids] ^= 0xff
+    with open(path, "wb") as f:
+        f.write(data)
+    return path
 
 
 def comments_about_spans(profile):
@@ -56,6 +71,21 @@ class TestCell(SpanCase):
         self.assertGreater(truth["in_span"], truth["checks"] / 2)
         self.assertLess(truth["in_span"], truth["checks"])
         self.assertEqual(comments_about_spans(profile), [])
+
+    def test_thousands_of_threads(self):
+        """At once, each in a span of its own. (Beyond 16,384 threads have no cell: tests/unit/test-spans.c.)"""
+        target = self.target("spanchecks", "--rounds", 10, "--crowd", 4000)
+        recorder = self.record(target, 300)
+        self.hook_runs(target, recorder)
+        target.begin()
+        truth = target.end()
+        recorder.interrupt()
+        profile = recorder.profile()
+        self.assertEqual(truth["wrong"], 0, truth["first_wrong"])
+        self.assertGreater(truth["checks"], 8000)
+        self.assertEqual(comments_about_spans(profile), [])
+        self.assertEqual(target.quit(5), 5, "the target lives")
+
 
 class TestSpans(SpanCase):
     def recorded(self, *options, length=None, env=None):
@@ -209,6 +239,30 @@ class TestSpans(SpanCase):
             self.assertIn(reason, told[0])
             self.assertEqual([s.labels for s in profile.samples if "trace_id" in s.labels], [])
 
+    def test_run_beside_odd_hooks(self):
+        """Whatever DOTNET_STARTUP_HOOKS says: the program runs as it does without us."""
+        publish = os.path.join(environment("CLP_TARGETS"), framework())
+        other = os.path.join(publish, "ClpTarget.dll")
+        for hooks in ("", ":", other + ":", ":" + other, other + ":" + other, "ClpTarget", hook_path(),
+                      hook_path() + ":" + other):
+            with self.subTest(hooks=hooks):
+                truth = self.check_run(env={"DOTNET_STARTUP_HOOKS": hooks})
+                self.assertEqual(truth["other_hook"], "ClpTarget" in hooks)
+        with tempfile.TemporaryDirectory() as beside, tempfile.TemporaryDirectory() as folder:
+            other_build = write_other_build(os.path.join(beside, "Clrpulse.Spans.dll"))
+            profile, _ = self.run_requests(folder, env={"DOTNET_STARTUP_HOOKS": other_build})
+            self.assertIn(ANOTHER_BUILD, comments_about_spans(profile)[0])
+            # A missing file ends the program in any case, and so says its runtime.
+            env = {**os.environ, "DOTNET_STARTUP_HOOKS": os.path.join(beside, "missing.dll")}
+            program = [os.path.join(publish, "ClpTarget"), "requests"]
+            alone, under = (subprocess.run([*command, *program], stdin=subprocess.DEVNULL, capture_output=True,
+                                           text=True, env=env, timeout=60)
+                            for command in ((), (environment("CLP_CLRPULSE"), "run", "-o",
+                                                 os.path.join(folder, "none.pb.gz"), "--")))
+            self.assertEqual((under.returncode, alone.returncode), (-signal.SIGABRT, -signal.SIGABRT))
+            for done in (alone, under):
+                self.assertIn("missing.dll", done.stderr)
+
     def test_copy_goes_away(self):
         """A target that does not see our file gets a copy, which is gone afterwards."""
         with tempfile.TemporaryDirectory() as temp:
@@ -275,6 +329,23 @@ class TestHook(SpanCase):
         program = os.path.join(environment("CLP_TARGETS"), framework(), "ClpTarget.dll")
         truth = self.check_labels(self.requests(env={"DOTNET_STARTUP_HOOKS": program}))
         self.assertTrue(truth["other_hook"])
+
+    def test_another_build(self):
+        """A runtime refuses a second assembly of one name, and some end with that: nothing is sent."""
+        with tempfile.TemporaryDirectory() as folder:
+            other_build = write_other_build(os.path.join(folder, "Clrpulse.Spans.dll"))
+            targets = [self.target("requests", env={"DOTNET_STARTUP_HOOKS": other_build})]
+            # One that is referred to, and not loaded.
+            program = os.path.join(folder, "program")
+            shutil.copytree(os.path.join(environment("CLP_TARGETS"), framework()), program, symlinks=True)
+            shutil.copy(other_build, program)
+            targets.append(harness.Target(self, "requests", program=os.path.join(program, "ClpTarget")))
+            recorders = [self.record(target, 3) for target in targets]
+            for target, recorder in zip(targets, recorders):
+                told = comments_about_spans(recorder.profile())
+                self.assertEqual(len(told), 1)
+                self.assertIn(ANOTHER_BUILD, told[0])
+                self.assertEqual(target.quit(5), 5, "the target lives")
 
     def test_nobody_loaded_activities(self):
         """The process has not loaded System.Diagnostics.DiagnosticSource: the hook does."""

@@ -2,6 +2,7 @@ using System;
 using System.Collections.Generic;
 using System.Diagnostics;
 using System.IO;
+using System.Linq;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Text.Json;
@@ -62,10 +63,14 @@ internal sealed class SpanChecksMode : Mode
     private static readonly ActivitySource Source = new("ClpTarget.Spans");
     private static long checks, inSpan, wrong;
     private static string firstWrong = "";
-    private readonly int rounds;
+    private readonly int rounds, crowd;
     private readonly List<Task> running = new();
 
-    public SpanChecksMode(Options options) => rounds = options.Count("rounds", 400);
+    public SpanChecksMode(Options options)
+    {
+        rounds = options.Count("rounds", 400);
+        crowd = options.Count("crowd", 0);
+    }
 
     // An application's own tracer, which is what makes activities.
     public override void Prepare() => ActivitySource.AddActivityListener(new ActivityListener
@@ -86,6 +91,30 @@ internal sealed class SpanChecksMode : Mode
         Check("before"); // this thread is in no span
         for (int i = 0; i < 4; i++)
             running.Add(Task.Run(Rounds));
+        Crowd();
+    }
+
+    // So many threads at once, each in a span of its own.
+    private void Crowd()
+    {
+        using var all = new CountdownEvent(Math.Max(crowd, 1));
+        var threads = new Thread[crowd];
+        for (int i = 0; i < crowd; i++)
+        {
+            threads[i] = new Thread(() =>
+            {
+                using (Source.StartActivity("in a crowd"))
+                {
+                    all.Signal();
+                    all.Wait();
+                    Check("in a crowd");
+                }
+                Check("after the crowd");
+            }, 128 << 10);
+            threads[i].Start();
+        }
+        foreach (Thread thread in threads)
+            thread.Join();
     }
 
     private async Task Rounds()
@@ -93,10 +122,56 @@ internal sealed class SpanChecksMode : Mode
         for (int i = 0; i < rounds; i++)
         {
             Check("between requests");
+            Task left;
+            var ended = new TaskCompletionSource(TaskCreationOptions.RunContinuationsAsynchronously);
             using (Activity? request = Source.StartActivity("request"))
+            {
+                using (Source.StartActivity("leaves work behind"))
+                    left = Outlives(ended.Task);
                 await Request(i);
+            }
             Check("after a request");
+            ended.SetResult();
+            await left;
+            if (i % 50 == 0)
+                NothingIsKept();
         }
+    }
+
+    // Begun inside a span that ends at once, and finished when the span around that one has ended too.
+    private static async Task Outlives(Task request)
+    {
+        await Task.Yield();
+        using (Source.StartActivity("in work left behind"))
+        {
+            await Task.Yield();
+            Check("in work left behind");
+        }
+        Check("work left behind");
+        await request;
+        Check("after its request");
+        if (Activity.Current is not { IsStopped: true })
+            Wrong("Activity.Current is nothing after its request");
+        using (Source.StartActivity("after its request"))
+            Check("span after its request");
+    }
+
+    // One flow that begins and ends spans for ever keeps none of them alive but the last.
+    private static void NothingIsKept()
+    {
+        WeakReference[] spans = Enumerable.Range(0, 20).Select(_ => BeginAndEnd()).ToArray();
+        GC.Collect();
+        int kept = spans.Take(19).Count(s => s.IsAlive);
+        if (kept > 0)
+            Wrong($"{kept} ended activities are kept alive");
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static WeakReference BeginAndEnd()
+    {
+        using Activity? span = Source.StartActivity("begins and ends");
+        Check("begins and ends");
+        return new WeakReference(span);
     }
 
     private static async Task Request(int i)
@@ -238,6 +313,9 @@ internal sealed class SpanChecksMode : Mode
     {
         ulong* copy = SpanCell.InForce();
         Activity? current = Activity.Current;
+        // Work that outlives its request: Current is still the stopped one there.
+        while (current is { IsStopped: true })
+            current = current.Parent;
         string want = current == null ? "none" : current.TraceId.ToHexString() + current.SpanId;
         string have = copy[2] == 0 ? "none" : $"{copy[0]:x16}{copy[1]:x16}{copy[2]:x16}";
         Activity? root = current;
@@ -248,8 +326,14 @@ internal sealed class SpanChecksMode : Mode
         Interlocked.Increment(ref checks);
         if (current != null)
             Interlocked.Increment(ref inSpan);
-        if (have != want && Interlocked.Increment(ref wrong) == 1)
-            firstWrong = $"{where}: {have} instead of {want}";
+        if (have != want)
+            Wrong($"{where}: {have} instead of {want}");
+    }
+
+    private static void Wrong(string what)
+    {
+        if (Interlocked.Increment(ref wrong) == 1)
+            firstWrong = what;
     }
 
     public override void End()

@@ -95,6 +95,69 @@ static void *write_on(void *unused)
     return &stop;
 }
 
+/* ---- more threads than cells ---- */
+
+/* A sanitizer's threads are too heavy, or too few. */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+#define CROWD (CLP_SPAN_CELLS_MAX + 20)
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held until all are there */
+static _Atomic uint32_t crowd_there, crowd_set, crowd_refused, crowd_other;
+
+static void *be_one_of_many(void *arg)
+{
+    struct clp_span s = span_of((uintptr_t)arg), seen;
+    int r = clp_span_set(&s);
+    crowd_there++;
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+    clp_span_read_own(clp_spans_cell_of((int32_t)syscall(SYS_gettid)), &seen);
+    if (r == 0 && seen.span_id == s.span_id)
+        crowd_set++;
+    else if (r == -ENOMEM && seen.span_id == 0)
+        crowd_refused++;
+    else
+        crowd_other++;
+    clp_span_clear();
+    return NULL;
+}
+
+/* Those beyond the ceiling have no span, and never another's; later threads have cells again. */
+static void test_more_threads_than_cells(void **state)
+{
+    (void)state;
+    static pthread_t threads[CROWD];
+    pthread_attr_t attr;
+    uint64_t refused = clp_spans_refused();
+    struct clp_span_cell *cell;
+    pthread_t t;
+    void *ok;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, 64 << 10);
+    pthread_mutex_lock(&gate);
+    uintptr_t made = 0;
+    while (made < CROWD &&
+           pthread_create(&threads[made], &attr, be_one_of_many, (void *)(made + 1)) == 0)
+        made++;
+    while (crowd_there < made)
+        usleep(1000);
+    pthread_mutex_unlock(&gate);
+    for (size_t i = 0; i < made; i++)
+        pthread_join(threads[i], NULL);
+    pthread_attr_destroy(&attr);
+    assert_int_equal(crowd_other, 0);
+    if (made < CROWD)
+        skip(); /* the machine allows fewer */
+    assert_int_equal(crowd_set + crowd_refused, CROWD);
+    assert_in_range(crowd_refused, 20, 30); /* this thread and others' leftovers have cells, too */
+    assert_int_equal(clp_spans_refused() - refused, crowd_refused);
+    assert_int_equal(pthread_create(&t, NULL, end_at_once, &cell), 0);
+    assert_int_equal(pthread_join(t, &ok), 0);
+    assert_non_null(ok);
+}
+#endif
+
 static void test_never_half_from_outside(void **state)
 {
     (void)state;
@@ -261,6 +324,9 @@ int main(void)
         cmocka_unit_test(test_endpoints_are_bounded),
         cmocka_unit_test(test_requests_are_counted),
         cmocka_unit_test(test_ended_roots),
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        cmocka_unit_test(test_more_threads_than_cells),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

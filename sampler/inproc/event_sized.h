@@ -59,7 +59,8 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
                             const struct clp_events_sink *sink);
 
 extern struct clp_event_sized clp_event_allocs, clp_event_locks, clp_event_handles;
-/* Waits of one kind that are still open: written up to now. */
+/* Waits of one kind that are still open: written up to now. All members have been written: it gives
+ * their memory back. */
 void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64_t pass,
                           const struct clp_events_sink *sink);
 /* The thread's wait of a kind is no more, or nobody told of its end. Any thread, while no event of
@@ -67,5 +68,6 @@ void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64
 void clp_event_wait_forget(struct clp_event_thread *t, enum clp_event_wait_kind kind);
 /* Of all threads: before a session begins, what was open when the last one ended is forgotten. */
 void clp_event_waits_forget(enum clp_event_wait_kind kind);
+size_t clp_event_waits_bytes(void); /* any thread */
 
 #endif

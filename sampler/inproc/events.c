@@ -345,5 +345,6 @@ void clp_events_totals(struct clp_event_totals *ret)
 
 size_t clp_events_bytes(void)
 {
-    return clp_event_ring_bytes() + clp_event_members_bytes() + clp_event_live_bytes();
+    return clp_event_ring_bytes() + clp_event_members_bytes() + clp_event_live_bytes() +
+           clp_event_waits_bytes();
 }

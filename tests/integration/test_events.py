@@ -105,6 +105,16 @@ class TestExceptions(EventCase):
             "exceptions", where=lambda s: harness.contains(s.stack, MODE + "ViaA"))
         self.assert_ratio(via_a / total, 0.25 - margin, 0.25 + margin, "share of one of two callers")
 
+    def test_methods_that_threads_run_before_they_are_told(self):
+        """One thread compiles a method, and before it tells the library, the other one throws in it."""
+        target = self.target("exceptions", "--rate", 0, "--threads", 2, env={"CLP_TEST_COMPILED_LATE_MS": "100"})
+        recorded = record_work(self, target, 1, "--types", "exceptions", env={
+            "CLRPULSE_LIBRARY": harness.environment("CLP_TEST_LIBRARY")})
+        thrown = {k: v for k, v in recorded.truth["thrown"].items() if v}
+        sites = sums(recorded.profile, "exceptions", leaf)
+        self.assertEqual(sum(sites.values()), sum(thrown.values()))
+        self.assertEqual(set(sites), set(thrown))
+
     def test_long_messages_are_cut(self):
         recorded = self.work("exceptions", "exceptions", 3, "--rate", 20, "--messages", "long")
         profile, truth = recorded.profile, recorded.truth

@@ -16,6 +16,7 @@ struct clp_event_stratum {
         struct clp_threshold_factors factors;
     } count, sum;
     double carried_count, carried_sum; /* totals that nobody stands for yet */
+    uint32_t uncertain;                /* members that were not certain */
 };
 
 struct clp_event_sized {
@@ -25,6 +26,8 @@ struct clp_event_sized {
     _Atomic uint64_t lost; /* kept by the threshold, but without room; callbacks and loop */
     /* loop */
     struct clp_event_stratum of[CLP_EVENT_STRATA];
+    bool pools;
+    struct clp_event_stratum pool; /* all strata of which few were kept */
     struct clp_event_member *members;
     uint32_t epoch;                        /* of the members */
     double accounted_count, accounted_sum; /* written so far */
@@ -32,8 +35,11 @@ struct clp_event_sized {
     double each; /* of the last epoch: how many kept ones each member that found room stands for */
 };
 
-/* Idempotent. */
-void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target);
+/* Idempotent. `pools`: sizes within a stratum differ widely, so that where few of it are kept, the
+ * split of its exact total among them would be biased (clp_threshold_ratio): then all such strata
+ * are scaled together, to the exact total of them all. */
+void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target,
+                          bool pools);
 /* Any thread: what clp_threshold_offer says, as heavy as the ring's pressure allows. */
 struct clp_threshold_member clp_event_sized_offer(struct clp_event_sized *s,
                                                   const struct clp_event_here *h, uint64_t key,

@@ -1,6 +1,6 @@
 #include "sampler/inproc/event_sized.h"
 
-#define FEW 12u /* with so many, the bias is less than 1 % in the worst case that was tried */
+#define FEW 12u /* with so many, a bias of about 1 % is left in the worst case that was tried */
 
 void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target,
                           bool pools)

@@ -225,15 +225,26 @@ uint32_t clp_code_table_find_locked(uint64_t ip, uint64_t time_ns)
     return number;
 }
 
-bool clp_code_table_covered_locked(uint64_t ip)
+/* Alive, whenever it was born; NULL: none. */
+static struct clp_body *live_at(uint64_t ip)
 {
     struct clp_code_place p;
-    if (clp_graveyard_covers(ip))
-        return true;
     if (!clp_code_index_find(&live, ip, &p))
-        return false;
-    const struct clp_body *b = clp_code_table_body_locked(clp_code_index_entry(&live, p));
-    return ip - b->start < b->code_bytes;
+        return NULL;
+    struct clp_body *b = clp_code_table_body_locked(clp_code_index_entry(&live, p));
+    return ip - b->start < b->code_bytes ? b : NULL;
+}
+
+bool clp_code_table_covered_locked(uint64_t ip)
+{
+    return clp_graveyard_covers(ip) || live_at(ip);
+}
+
+void clp_code_table_seen_locked(uint64_t ip, uint64_t time_ns)
+{
+    struct clp_body *b = live_at(ip);
+    if (b)
+        b->birth_ns = CLP_MIN(b->birth_ns, time_ns);
 }
 
 uint32_t clp_code_table_version(uint64_t ip)

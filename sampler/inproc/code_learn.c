@@ -31,7 +31,10 @@ static int learn(struct clr_info *info, uint64_t ip, uint64_t birth_ns)
  * it was loaded then.  The runtime tells of every unload before it frees anything.  If none was
  * told since of something that is not in the table, the code at ip (not in the table either) is
  * loaded still; and while the gate is closed none can get past its callback.  Code that lies here
- * now is what lay here at time_ns, because new code would be in the table. */
+ * now is what lay here at time_ns, because new code would be in the table.
+ *
+ * So a younger body there was seen before its birth: the runtime lets threads run a method before
+ * it tells that it is compiled. */
 int clp_code_learn_at(uint64_t ip, uint64_t time_ns)
 {
     struct clr_info *info = clp_runtime_info();
@@ -42,6 +45,10 @@ int clp_code_learn_at(uint64_t ip, uint64_t time_ns)
     uint64_t unload_ns = clp_code_unknown_unload_ns();
     if (unload_ns < time_ns)
         r = learn(info, ip, unload_ns);
+    clp_code_lock();
+    if (r == 0)
+        clp_code_table_seen_locked(ip, time_ns);
+    clp_code_unlock();
     clp_gate_leave();
     return r;
 }

@@ -103,6 +103,8 @@ struct clp_body *clp_code_table_body_locked(uint32_t number);
 void clp_code_table_body_set_frame_locked(uint32_t body, const struct clp_managed_frame *frame);
 void clp_code_table_body_get_frame(const struct clp_body *b, struct clp_managed_frame *ret);
 bool clp_code_table_body_known_locked(uint32_t method, uint64_t start);
+/* What lives at `ip` was seen at `time_ns`: it is at least that old. */
+void clp_code_table_seen_locked(uint64_t ip, uint64_t time_ns);
 /* The body that covered `ip` at `time_ns`; 0 = none. */
 uint32_t clp_code_table_find_locked(uint64_t ip, uint64_t time_ns);
 /* Whether any body that is kept covers `ip`, at whatever time. */

@@ -180,8 +180,10 @@ static clr_hresult on_rejit_finished(void *self, clr_function_id function, uint6
     (void)self;
     (void)may_block;
     KEEP_ERRNO;
-    if (CLR_OK(status) && clp_runtime_active())
+    if (CLR_OK(status) && clp_runtime_active()) {
+        clp_hooks_compiled();
         clp_code_jit_finished(function, rejit);
+    }
     return CLR_S_OK;
 }
 

@@ -13,7 +13,6 @@
 #define IN_FLIGHT 1024u /* handles that may lie in the event ring */
 #define ENTRIES_MAX (CLP_LIVE_HANDLES_MAX - IN_FLIGHT)
 #define TEST_EVERY_NS (250 * CLP_NSEC_PER_MSEC)
-#define COLLECTIONS 8u    /* under way at a time; two are the most that the runtime has */
 #define GROUPS_MAX 16384u /* a power of two, more than ENTRIES_MAX */
 
 struct collection {
@@ -28,8 +27,8 @@ static struct {
     _Atomic uint64_t made, destroyed;
     /* loop */
     struct clp_live_table table;
-    struct collection under_way[COLLECTIONS];
-    uint64_t begun; /* collections */
+    struct collection blocking, background; /* under way; the first may come amid the second */
+    uint64_t begun;                         /* collections */
     uint32_t last_number;
     /* The latest one that is done, by its order: of any generation, of 1 or 2, of 2. The first two
      * move what they find; a background one moves nothing. */
@@ -129,7 +128,7 @@ void clp_event_live_want(bool wanted)
 {
     if (wanted && !L.failed && begin()) {
         if (!atomic_exchange(&L.wanted, true))
-            memset(L.under_way, 0, sizeof(L.under_way)); /* their ends may have gone unseen */
+            L.blocking.order = L.background.order = 0; /* their ends may have gone unseen */
         return;
     }
     atomic_store(&L.wanted, false);
@@ -148,21 +147,6 @@ bool clp_event_live_settled(void)
 
 /* ---- collections ---- */
 
-/* A second session that asks for collections tells each of them twice. */
-void clp_event_live_gc_begins(uint32_t number, uint32_t generation, bool background)
-{
-    if (number == L.last_number)
-        return;
-    L.last_number = number;
-    L.begun++;
-    for (unsigned i = 0; i < COLLECTIONS; i++) {
-        if (L.under_way[i].order)
-            continue;
-        L.under_way[i] = (struct collection){number, generation, L.begun, background};
-        return;
-    }
-}
-
 static void is_done(const struct collection *c)
 {
     if (!c->background)
@@ -174,14 +158,34 @@ static void is_done(const struct collection *c)
     L.untested = true;
 }
 
+static void end(struct collection *c)
+{
+    if (c->order)
+        is_done(c);
+    c->order = 0;
+}
+
+/* A second session that asks for collections tells each of them twice. The end of one may have
+ * found the ring full: but it is over when the next one of its kind begins, and a background one
+ * also when all of the heap is collected again. */
+void clp_event_live_gc_begins(uint32_t number, uint32_t generation, bool background)
+{
+    if (number == L.last_number)
+        return;
+    L.last_number = number;
+    end(background ? &L.background : &L.blocking);
+    if (!background && generation >= 2)
+        end(&L.background);
+    *(background ? &L.background : &L.blocking) =
+        (struct collection){number, generation, ++L.begun, background};
+}
+
 void clp_event_live_gc_ends(uint32_t number)
 {
-    for (unsigned i = 0; i < COLLECTIONS; i++) {
-        if (!L.under_way[i].order || L.under_way[i].number != number)
-            continue;
-        is_done(&L.under_way[i]);
-        L.under_way[i].order = 0;
-    }
+    if (L.blocking.number == number)
+        end(&L.blocking);
+    if (L.background.number == number)
+        end(&L.background);
 }
 
 /* The generation that an object is in for having lived through what came after it; -1: no

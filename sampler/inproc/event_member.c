@@ -147,13 +147,14 @@ static bool is_helper(uint32_t body_id, uint16_t event_type)
     return cache[at].answer && cache[at].answer->of == event_type;
 }
 
-/* Frames on top up to the first managed one that is no helper; none where that would leave nothing.
- */
-static uint32_t runtime_frames(const struct clp_event *e, const struct clp_walk_frame *f,
-                               uint32_t count)
+/* What calls and is no native code is somebody's method, whether it is known or not: its caller
+ * would be named in its place. */
+uint32_t clp_event_runtime_frames(const struct clp_event *e, const struct clp_walk_frame *f,
+                                  uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
-        if (f[i].kind == CLP_WALK_MANAGED && !is_helper(f[i].id, e->type))
+        if (f[i].kind == CLP_WALK_STUB ||
+            (f[i].kind == CLP_WALK_MANAGED && !is_helper(f[i].id, e->type)))
             return i;
     return 0;
 }
@@ -247,7 +248,7 @@ static bool copy_stack(struct clp_event_member *m, struct clp_event *e, uint64_t
     if (e->has_stack) {
         m->span = c->span;
         f = clp_collect_walk(c, pass, &w);
-        top = runtime_frames(e, f, w.count);
+        top = clp_event_runtime_frames(e, f, w.count);
         if (e->type == CLP_EVENT_EXCEPTION && top > 0)
             m->path_known = clp_event_path_learn(e, c, f, top);
     }

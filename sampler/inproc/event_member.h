@@ -5,6 +5,7 @@
 
 #include "sampler/inproc/event_names.h"
 #include "sampler/inproc/events.h"
+#include "sampler/unwind/walk.h"
 
 #define CLP_EVENT_MEMBERS_BYTES (2u << 20)
 
@@ -30,6 +31,10 @@ int clp_event_members_init(void) CLP_MUST_USE; /* idempotent; 0 or -ENOMEM */
  * there is no memory left in this epoch (counted). */
 struct clp_event_member *clp_event_member_make(struct clp_event *e, uint64_t pass,
                                                const struct clp_events_sink *sink);
+/* How many frames on top are the runtime's own: up to the first method that is no helper of the
+ * event's, 0 where that would leave nothing. */
+uint32_t clp_event_runtime_frames(const struct clp_event *e, const struct clp_walk_frame *f,
+                                  uint32_t count);
 /* Room for `bytes`, zeroed, for the owner's own lists; lives as long as members do. NULL: none. */
 void *clp_event_members_alloc(size_t bytes);
 /* Three quarters are used: the epoch should end. */

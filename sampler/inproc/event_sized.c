@@ -1,10 +1,14 @@
 #include "sampler/inproc/event_sized.h"
 
-void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target)
+#define FEW 12u /* with so many, a bias of about 1 % is left in the worst case that was tried */
+
+void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target,
+                          bool pools)
 {
     if (s->kind)
         return;
     clp_threshold_init(&s->threshold, s->strata, CLP_EVENT_STRATA, target);
+    s->pools = pools;
     s->kind = kind;
 }
 
@@ -66,6 +70,7 @@ static void add_up(struct clp_event_sized *s)
         struct clp_event_stratum *of = &s->of[m->stratum];
         add_member(&of->count, m, m->value);
         add_member(&of->sum, m, m->value2);
+        of->uncertain += !m->certain;
         members++;
     }
     s->each = members ? 1 + (double)(lost - s->lost_before) / (double)members : 1;
@@ -79,6 +84,28 @@ static double find_factors(struct clp_event_scale *s, double total)
     return s->factors.rest > 1e-3 ? s->factors.rest : 0;
 }
 
+/* Those of which all were kept change nothing for the others. */
+static struct clp_event_stratum *scale_of(struct clp_event_sized *s, struct clp_event_stratum *of)
+{
+    return s->pools && of->uncertain < FEW ? &s->pool : of;
+}
+
+static void join_scale(struct clp_event_scale *pool, const struct clp_event_scale *of)
+{
+    pool->certain += of->certain;
+    pool->other.sum += of->other.sum;
+    pool->other.spread += of->other.spread;
+}
+
+static void join_pool(struct clp_event_stratum *pool, const struct clp_event_stratum *of,
+                      const struct clp_threshold_totals *t)
+{
+    join_scale(&pool->count, &of->count);
+    join_scale(&pool->sum, &of->sum);
+    pool->carried_count += t->count;
+    pool->carried_sum += t->sum;
+}
+
 static double scaled(const struct clp_event_scale *s, const struct clp_event_member *m,
                      double value)
 {
@@ -90,7 +117,7 @@ static double scaled(const struct clp_event_scale *s, const struct clp_event_mem
 static void write_member(struct clp_event_sized *s, const struct clp_event_member *m,
                          const struct clp_events_sink *sink)
 {
-    const struct clp_event_stratum *of = &s->of[m->stratum];
+    const struct clp_event_stratum *of = scale_of(s, &s->of[m->stratum]);
     double count = scaled(&of->count, m, m->value);
     double sum = scaled(&of->sum, m, m->value2);
     clp_event_member_write(m, s->kind, count, sum, sink);
@@ -113,7 +140,8 @@ static void write_unsampled(struct clp_event_sized *s, const struct clp_event_na
 static void write_carried(struct clp_event_sized *s, uint64_t now_ns,
                           const struct clp_events_sink *sink)
 {
-    double count = 0, sum = 0;
+    double count = s->pool.carried_count, sum = s->pool.carried_sum;
+    s->pool.carried_count = s->pool.carried_sum = 0;
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++) {
         struct clp_event_stratum *of = &s->of[i];
         if (of->carried_count <= 0 && of->carried_sum <= 0)
@@ -137,6 +165,8 @@ static void forget(struct clp_event_stratum *of)
     if (of->count.certain > 0 || of->sum.certain > 0 || of->count.other.sum > 0 ||
         of->sum.other.sum > 0)
         of->count = of->sum = (struct clp_event_scale){0};
+    if (of->uncertain > 0)
+        of->uncertain = 0;
 }
 
 void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
@@ -147,6 +177,7 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
     if (!s->kind)
         return; /* no session of it was ever asked for */
     add_up(s);
+    s->pool.count = s->pool.sum = (struct clp_event_scale){0};
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++) {
         struct clp_threshold_totals t = clp_threshold_take(&s->threshold, i);
         struct clp_event_stratum *of = &s->of[i];
@@ -154,13 +185,18 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
         all.sum += t.sum;
         all.members += t.members;
         strata += t.members > 0;
-        if (t.members > 0 || of->sum.certain > 0 || of->sum.other.sum > 0) {
+        bool used = t.members > 0 || of->sum.certain > 0 || of->sum.other.sum > 0;
+        if (used && scale_of(s, of) == &s->pool) {
+            join_pool(&s->pool, of, &t);
+        } else if (used) {
             of->carried_count = find_factors(&of->count, t.count + of->carried_count);
             of->carried_sum = find_factors(&of->sum, t.sum + of->carried_sum);
         } else if (of->carried_count <= 0 && of->carried_sum <= 0) {
             clp_threshold_forget_idle(&s->threshold, i);
         }
     }
+    s->pool.carried_count = find_factors(&s->pool.count, s->pool.carried_count);
+    s->pool.carried_sum = find_factors(&s->pool.sum, s->pool.carried_sum);
     for (const struct clp_event_member *m = s->members; m; m = m->next)
         write_member(s, m, sink);
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++)

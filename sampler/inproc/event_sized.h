@@ -16,6 +16,7 @@ struct clp_event_stratum {
         struct clp_threshold_factors factors;
     } count, sum;
     double carried_count, carried_sum; /* totals that nobody stands for yet */
+    uint32_t uncertain;                /* members that were not certain */
 };
 
 struct clp_event_sized {
@@ -25,6 +26,8 @@ struct clp_event_sized {
     _Atomic uint64_t lost; /* kept by the threshold, but without room; callbacks and loop */
     /* loop */
     struct clp_event_stratum of[CLP_EVENT_STRATA];
+    bool pools;
+    struct clp_event_stratum pool; /* all strata of which few were kept */
     struct clp_event_member *members;
     uint32_t epoch;                        /* of the members */
     double accounted_count, accounted_sum; /* written so far */
@@ -32,8 +35,11 @@ struct clp_event_sized {
     double each; /* of the last epoch: how many kept ones each member that found room stands for */
 };
 
-/* Idempotent. */
-void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target);
+/* Idempotent. `pools`: sizes within a stratum differ widely, so that where few of it are kept, the
+ * split of its exact total among them would be biased (clp_threshold_ratio): then all such strata
+ * are scaled together, to the exact total of them all. */
+void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, uint32_t target,
+                          bool pools);
 /* Any thread: what clp_threshold_offer says, as heavy as the ring's pressure allows. */
 struct clp_threshold_member clp_event_sized_offer(struct clp_event_sized *s,
                                                   const struct clp_event_here *h, uint64_t key,
@@ -62,7 +68,8 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
                             const struct clp_events_sink *sink);
 
 extern struct clp_event_sized clp_event_allocs, clp_event_locks, clp_event_handles;
-/* Waits of one kind that are still open: written up to now. */
+/* Waits of one kind that are still open: written up to now. All members have been written: it gives
+ * their memory back. */
 void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64_t pass,
                           const struct clp_events_sink *sink);
 /* The thread's wait of a kind is no more, or nobody told of its end. Any thread, while no event of
@@ -70,5 +77,6 @@ void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64
 void clp_event_wait_forget(struct clp_event_thread *t, enum clp_event_wait_kind kind);
 /* Of all threads: before a session begins, what was open when the last one ended is forgotten. */
 void clp_event_waits_forget(enum clp_event_wait_kind kind);
+size_t clp_event_waits_bytes(void); /* any thread */
 
 #endif

@@ -287,11 +287,25 @@ static void write_open(struct clp_event_thread *t, enum clp_event_wait_kind kind
     sized->accounted_sum += ns;
 }
 
+/* Each is written before the next one is made, so that thousands with deep stacks need no more
+ * memory than a few. */
 void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64_t pass,
                           const struct clp_events_sink *sink)
 {
     struct clp_event_thread *t;
-    for (uint32_t i = 0; (t = clp_event_thread_at(i)); i++)
-        if (atomic_load_explicit(&t->waits[kind].since_ns, memory_order_relaxed))
-            write_open(t, kind, now_ns, pass, sink);
+    for (uint32_t i = 0; (t = clp_event_thread_at(i)); i++) {
+        if (!atomic_load_explicit(&t->waits[kind].since_ns, memory_order_relaxed))
+            continue;
+        if (clp_event_members_crowded())
+            clp_event_members_reset();
+        write_open(t, kind, now_ns, pass, sink);
+    }
+}
+
+size_t clp_event_waits_bytes(void)
+{
+    clp_lock(&W.lock);
+    size_t bytes = W.waits ? WAITS_MAX * sizeof(*W.waits) : 0;
+    clp_unlock(&W.lock);
+    return bytes;
 }

@@ -326,9 +326,9 @@ void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
 
 void clp_events_begin(void)
 {
-    clp_event_sized_init(&clp_event_allocs, CLP_SAMPLE_ALLOC, ALLOCS_KEPT);
-    clp_event_sized_init(&clp_event_locks, CLP_SAMPLE_LOCK, LOCKS_KEPT);
-    clp_event_sized_init(&clp_event_handles, CLP_SAMPLE_WAIT, WAITS_KEPT);
+    clp_event_sized_init(&clp_event_allocs, CLP_SAMPLE_ALLOC, ALLOCS_KEPT, false);
+    clp_event_sized_init(&clp_event_locks, CLP_SAMPLE_LOCK, LOCKS_KEPT, true);
+    clp_event_sized_init(&clp_event_handles, CLP_SAMPLE_WAIT, WAITS_KEPT, true);
 }
 
 void clp_events_totals(struct clp_event_totals *ret)
@@ -348,5 +348,5 @@ void clp_events_totals(struct clp_event_totals *ret)
 size_t clp_events_bytes(void)
 {
     return clp_event_ring_bytes() + clp_event_members_bytes() + clp_event_live_bytes() +
-           clp_event_names_bytes();
+           clp_event_waits_bytes() + clp_event_names_bytes();
 }

@@ -14,6 +14,8 @@
 void clp_hooks_thrown(void);
 /* EventPipeEventDelivered, on the thread of the event. */
 void clp_hooks_event(uint32_t id);
+/* JITCompilationFinished, before the method is made known. */
+void clp_hooks_compiled(void);
 /* Loop thread, when the capture ring was drained. */
 void clp_hooks_drained(uint64_t pass);
 
@@ -28,6 +30,10 @@ static inline void clp_hooks_thrown(void)
 static inline void clp_hooks_event(uint32_t id)
 {
     (void)id;
+}
+
+static inline void clp_hooks_compiled(void)
+{
 }
 
 static inline void clp_hooks_drained(uint64_t pass)

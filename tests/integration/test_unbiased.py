@@ -87,6 +87,11 @@ class TestUnbiased(EventCase):
         self.runs(lambda seed: self.work("mixedlocks", "locks", 2, "--groups", 12, "--seed", seed),
                   self.locks, MARGIN, 2 * RUNS)
 
+    def test_lock_time_of_many(self):
+        """300 locks, some ten waits each, so that one or two of each are kept: 6 % in one run."""
+        self.runs(lambda seed: self.work("mixedlocks", "locks", 2, "--groups", 300, "--rest", 200, "--seed", seed),
+                  self.locks, MARGIN, 3 * RUNS)
+
     def test_live_heap(self):
         self.runs(lambda seed: self.work("leak", "liveheap", 2, "--leak", 60_000, "--churn", 100_000),
                   self.live, MARGIN_LIVE, 2 * RUNS)

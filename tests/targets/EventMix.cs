@@ -7,17 +7,19 @@ using System.Threading;
 namespace ClpTarget;
 
 // Locks for which waits of two kinds compete, short ones and heavy-tailed long ones, each with a
-// stack of its own: --groups locks, --seed for who waits when and how long.
+// stack of its own: --groups locks, --seed for who waits when and how long, --rest ms in the mean between two waits
+// for a lock.
 internal sealed class MixedLocksMode : Mode
 {
     private readonly Crew crew = new();
-    private readonly int groups, seed;
+    private readonly int groups, seed, restMs;
     private long shortNs, longNs, shortWaits, longWaits;
 
     public MixedLocksMode(Options options)
     {
         groups = options.Count("groups", 40);
         seed = options.Count("seed", 1);
+        restMs = options.Count("rest", 0);
     }
 
     private sealed class Group
@@ -55,6 +57,8 @@ internal sealed class MixedLocksMode : Mode
                 Thread.Sleep(TimeSpan.FromMilliseconds(ms));
             }
             group.Passed.Wait();
+            if (restMs > 0)
+                Thread.Sleep(random.Next(2 * restMs));
         }
         group.IsLong = false;
         group.Held.Release();

@@ -8,6 +8,7 @@ namespace ClpTarget;
 
 // A leak of 1 KB arrays beside churn.
 //   --leak N     arrays a second; --churn N   arrays of 200 bytes a second (0: as many as possible)
+//   --least N    arrays that leak in any case, however long that takes
 //   --held N     arrays that are allocated at the beginning and stay
 //   --bursts N   MB that are held for half a second, over and over
 internal sealed class LeakMode : Mode
@@ -15,7 +16,7 @@ internal sealed class LeakMode : Mode
     private readonly Crew crew = new();
     private readonly List<byte[]> leak = new(), held = new();
     private readonly double leakRate, churnRate;
-    private readonly int heldCount, burstMb;
+    private readonly int heldCount, burstMb, least;
     private static byte[]? sink;
 
     public LeakMode(Options options)
@@ -23,6 +24,7 @@ internal sealed class LeakMode : Mode
         leakRate = options.Number("leak", 2000);
         churnRate = options.Number("churn", 100_000);
         heldCount = options.Count("held", 0);
+        least = options.Count("least", 0);
         burstMb = options.Count("bursts", 0);
     }
 
@@ -34,10 +36,10 @@ internal sealed class LeakMode : Mode
             crew.Add("bursts", Bursts);
     }
 
-    private static void Paced(Worker w, double rate, Action one)
+    private static void Paced(Worker w, double rate, Action one, int least = 0)
     {
         ulong start = Native.Now(Native.ClockMonotonic);
-        for (long n = 0; !w.Stop;)
+        for (long n = 0; !w.Stop || n < least;)
         {
             double due = (Native.Now(Native.ClockMonotonic) - start) / 1e9 * rate;
             for (; rate > 0 ? n < due : n % 1000 != 999; n++)
@@ -52,7 +54,7 @@ internal sealed class LeakMode : Mode
     {
         for (int i = 0; i < heldCount; i++)
             MakeHeld();
-        Paced(w, leakRate, MakeLeak);
+        Paced(w, leakRate, MakeLeak, least);
     }
 
     private void Churn(Worker w) => Paced(w, churnRate, MakeChurn);

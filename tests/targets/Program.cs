@@ -56,6 +56,8 @@ internal static class Program
         ["owners"] = o => new OwnersMode(o),
         ["deadlock"] = o => new DeadlockMode(o),
         ["collections"] = o => new CollectionsMode(o),
+        ["turns"] = o => new TurnsMode(o),
+        ["pile"] = o => new PileMode(o),
         ["mixedlocks"] = o => new MixedLocksMode(o),
         ["handles"] = o => new HandlesMode(o),
         ["metrics"] = o => new MetricsMode(o),

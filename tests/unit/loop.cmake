@@ -54,8 +54,11 @@ target_link_libraries(test-event-names PRIVATE Threads::Threads)
 clp_unit_test(test-event-ring SOURCES ${CLP_LOOP_TEST_DIR}/test-event-ring.c
   ${CLP_LOOP_DIR}/event_ring.c USES clp_core)
 target_link_libraries(test-event-ring PRIVATE Threads::Threads)
-clp_unit_test(test-event-gc SOURCES ${CLP_LOOP_TEST_DIR}/test-event-gc.c
-  ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
+foreach(name gc live member sized)
+  clp_unit_test(test-event-${name} SOURCES ${CLP_LOOP_TEST_DIR}/test-event-${name}.c
+    ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
+endforeach()
+target_link_libraries(test-event-sized PRIVATE m)
 clp_unit_test(test-live-table SOURCES ${CLP_LOOP_TEST_DIR}/test-live-table.c
   ${CLP_LOOP_DIR}/live_table.c)
 target_link_libraries(test-live-table PRIVATE m)

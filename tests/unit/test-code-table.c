@@ -293,6 +293,25 @@ static void the_version_changes_where_code_comes(void **state)
     assert_int_not_equal(clp_code_table_version(library + (19u << 20)), 0);
 }
 
+/* Another thread ran it before its birth was told. */
+static void what_was_seen_is_as_old_as_that(void **state)
+{
+    (void)state;
+    uint32_t old = body(method(8, 0), 0x4000, 0x100, 10 * SECOND);
+    assert_int_not_equal(old, 0);
+    clp_code_table_method_kill_locked(clp_code_table_method_find_locked(8), 20 * SECOND);
+    uint32_t b = body(method(16, 0), 0x4000, 0x100, 30 * SECOND);
+    clp_code_table_seen_locked(0x4050, 40 * SECOND);
+    assert_int_equal(clp_code_table_find_locked(0x4050, 29 * SECOND), 0);
+    clp_code_table_seen_locked(0x4100, 25 * SECOND); /* behind it */
+    assert_int_equal(clp_code_table_find_locked(0x4050, 29 * SECOND), 0);
+    clp_code_table_seen_locked(0x40ff, 28 * SECOND);
+    assert_int_equal(clp_code_table_find_locked(0x4050, 29 * SECOND), b);
+    assert_int_equal(clp_code_table_find_locked(0x4050, 28 * SECOND), b);
+    assert_int_equal(clp_code_table_find_locked(0x4050, 27 * SECOND), 0);
+    assert_int_equal(clp_code_table_find_locked(0x4050, 15 * SECOND), old);
+}
+
 /* Modules 10 and 12 may unload; an unsure method may belong to those that were there before it. */
 static void unsure_methods_are_suspect_after_an_unload(void **state)
 {
@@ -380,6 +399,7 @@ int main(void)
         TEST(wire_numbers_come_on_first_use_and_stay),
         TEST(wire_numbers_are_not_used_again),
         TEST(the_version_changes_where_code_comes),
+        TEST(what_was_seen_is_as_old_as_that),
         TEST(unsure_methods_are_suspect_after_an_unload),
         TEST(frames_survive_their_packing),
         TEST(twenty_thousand_methods_fit),

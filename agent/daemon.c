@@ -218,6 +218,8 @@ static void reload(struct clp_daemon *d)
 /* ---- memory -------------------------------------------------------------------------------- */
 
 #define TRIM_EVERY_NS (60 * CLP_NSEC_PER_SEC)
+#define TRIM_AFTER_NS (5 * CLP_NSEC_PER_SEC) /* a profile has been converted and sent by then */
+#define TRIM_APART_NS (15 * CLP_NSEC_PER_SEC)
 
 /* The tables of a window are large and short-lived: with a fixed bound they are mapped, and go back
  * to the kernel when they are freed, instead of leaving holes in the heap. */
@@ -229,12 +231,15 @@ static void set_up_memory(void)
 #endif
 }
 
-/* What many targets that came and went have left between what is in use. */
+/* What many targets that came and went have left between what is in use; and what it took to
+ * convert a profile, some times its size, soon after and not a window later. */
 static void give_memory_back(struct clp_daemon *d, uint64_t now_ns)
 {
-    if (now_ns - d->trimmed_ns < TRIM_EVERY_NS)
+    bool handed = d->handed_ns && now_ns >= d->handed_ns + TRIM_AFTER_NS;
+    if (now_ns - d->trimmed_ns < (handed ? TRIM_APART_NS : TRIM_EVERY_NS))
         return;
     d->trimmed_ns = now_ns;
+    d->handed_ns = 0;
 #ifdef __GLIBC__
     (void)malloc_trim(0);
 #endif

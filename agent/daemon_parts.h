@@ -18,6 +18,7 @@
 struct clp_daemon {
     struct clp_daemon_options options;
     uint64_t started_ns, trimmed_ns, tidied_ns;
+    uint64_t handed_ns; /* the first profile since memory was given back; 0: none */
     char *library;
     struct clp_symbols *symbols;
     struct clp_outbox *outbox;

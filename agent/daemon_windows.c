@@ -2,6 +2,7 @@
 
 #include "agent/numbers.h"
 #include "agent/status.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "pprof/encode.h"
 
@@ -146,6 +147,8 @@ static int submit(struct clp_daemon *d, struct clp_member *m, const struct clp_w
         .kinds = w->types,
         .marked = w->marked,
     };
+    if (!d->handed_ns)
+        d->handed_ns = clp_clock_monotonic_ns();
     return clp_outbox_submit(d->outbox, &header, e->data, e->len, take_number, &number);
 }
 

@@ -188,7 +188,7 @@ static void copy_text(struct clp_event_member *m, unsigned i, struct clp_event *
     char *kept = len ? clp_event_members_alloc(len + 1) : NULL;
     if (kept) {
         memcpy(kept, buf, len);
-        m->texts[i] = share(kept, len);
+        m->texts[i] = share(kept, len + 1);
         m->text_len[i] = (uint16_t)len;
     }
 }

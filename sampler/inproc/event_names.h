@@ -13,15 +13,15 @@
 
 struct clp_event_words;
 
-#define CLP_EVENT_NAMES 1024u /* of so many UTF-16 units at most: */
+/* As many as there are strata: pages that no name needs are never touched. */
+#define CLP_EVENT_NAMES 6144u /* of so many UTF-16 units at most: */
 #define CLP_EVENT_NAME_SHORT_UNITS 64u
-#define CLP_EVENT_NAMES_LONG 128u /* longer ones */
+#define CLP_EVENT_NAMES_LONG 256u /* longer ones */
 
 /* Where a stratum keeps its name: `key` is whose it is now, 0 nobody's. */
 struct clp_event_named {
     const _Atomic uint64_t *key;
-    _Atomic uint32_t
-        *name; /* number + 1; 0: none yet. Only a hint: it may be that of another key */
+    _Atomic uint32_t *name; /* number + 1, 0 none yet; a hint: it may be that of another key */
 };
 
 struct clp_event_name {

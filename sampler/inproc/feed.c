@@ -43,7 +43,7 @@ static const struct {
     [CLP_SAMPLE_LIVE] = {.texts = 2, .number = true},
     [CLP_SAMPLE_GC] = {.texts = 2, .number = true},
 };
-#define UNSENT_MAX 128u
+#define UNSENT_MAX 512u
 #define UNSENT_TEXT_BYTES 512u /* both; longer ones have no place */
 
 struct clp_feed_unsent {

@@ -97,12 +97,13 @@ class Watched(PluginNames):
                 self.found[key] = self.found.get(key, 0) + value
             for sample in window.samples:
                 if sample.value("exceptions"):
-                    self.count_thrown(sample)
+                    self.count_thrown(sample, window)
             self.most_bytes = max(self.most_bytes, window.number("library_bytes"))
             os.unlink(path)
 
-    def count_thrown(self, sample):
-        self.assertIn("exception_type", sample.labels, sample.stack)
+    def count_thrown(self, sample, window):
+        dropped = {name: window.number(name) for name in ("drop_events", "drop_ring_full")}
+        self.assertIn("exception_type", sample.labels, f"{sample.stack}: {sample.value('exceptions')}, {dropped}")
         into = self.stackless if sample.stack == NO_STACK else self.thrown
         if into is self.stackless or any(frame.startswith(THROWERS) for frame in sample.stack):
             name = sample.labels["exception_type"]

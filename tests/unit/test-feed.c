@@ -662,7 +662,7 @@ static void types_without_end_are_counted_together(void **state)
     assert_true(clp_feed_mark(&f->feed, 1, 2));
     read_all(f);
     assert_true(f->events == 5001);
-    assert_in_range(f->of_type[CLP_REC_EVENT] - before, 100, 200);
+    assert_in_range(f->of_type[CLP_REC_EVENT] - before, 400, 600);
 }
 
 /* Once each, and a thread when its place goes to another. */

@@ -63,11 +63,17 @@ static void add_up(struct clp_event_sized *s)
     s->lost_before = lost;
 }
 
-/* Gives what nobody stands for; a rest that is smaller than what rounding makes of it is none. */
-static double find_factors(struct clp_event_scale *s, double total)
+/* `factor` is what the epoch's totals are multiplied by; `carried` has been before. Gives what
+ * nobody stands for; a rest that is smaller than what rounding makes of it is none. */
+static double find_factors(struct clp_event_scale *s, double total, double carried, double factor)
 {
-    s->factors = clp_threshold_scale(total, s->certain, s->other.sum);
-    return s->factors.rest > 1e-3 ? s->factors.rest : 0;
+    struct clp_threshold_factors f =
+        clp_threshold_scale(total + carried / factor, s->certain, s->other.sum);
+    f.certain *= factor;
+    f.other *= factor;
+    f.rest *= factor;
+    s->factors = f;
+    return f.rest > 1e-3 ? f.rest : 0;
 }
 
 static double scaled(const struct clp_event_scale *s, const struct clp_event_member *m,
@@ -93,7 +99,7 @@ static void write_member(struct clp_event_sized *s, const struct clp_event_membe
 static void write_carried(struct clp_event_sized *s, uint64_t now_ns,
                           const struct clp_events_sink *sink)
 {
-    double count = 0, sum = 0;
+    double count = 0, sum = clp_control_rest(&s->control);
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++) {
         struct clp_event_stratum *of = &s->of[i];
         if (of->carried_count <= 0 && of->carried_sum <= 0)
@@ -117,7 +123,19 @@ static void forget(struct clp_event_stratum *of)
         of->count = of->sum = (struct clp_event_scale){0};
 }
 
+static void fit_to(struct clp_event_sized *s, const struct clp_control_total *total)
+{
+    clp_control_begin(&s->control);
+    for (uint32_t i = 0; total && i < CLP_EVENT_STRATA; i++) {
+        struct clp_threshold_totals t = clp_threshold_peek(&s->threshold, i);
+        if (t.members > 0)
+            clp_control_add(&s->control, &t);
+    }
+    clp_control_fit(&s->control, total);
+}
+
 void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
+                            const struct clp_control_total *total,
                             const struct clp_events_sink *sink)
 {
     struct clp_threshold_totals all = {0};
@@ -125,6 +143,7 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
     if (!s->kind)
         return; /* no session of it was ever asked for */
     add_up(s);
+    fit_to(s, total);
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++) {
         struct clp_threshold_totals t = clp_threshold_take(&s->threshold, i);
         struct clp_event_stratum *of = &s->of[i];
@@ -133,8 +152,9 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
         all.members += t.members;
         strata += t.members > 0;
         if (t.members > 0 || of->sum.certain > 0 || of->sum.other.sum > 0) {
-            of->carried_count = find_factors(&of->count, t.count + of->carried_count);
-            of->carried_sum = find_factors(&of->sum, t.sum + of->carried_sum);
+            double f = clp_control_factor(&s->control, &t);
+            of->carried_count = find_factors(&of->count, t.count, of->carried_count, f);
+            of->carried_sum = find_factors(&of->sum, t.sum, of->carried_sum, f);
         } else if (of->carried_count <= 0 && of->carried_sum <= 0) {
             clp_threshold_forget_idle(&s->threshold, i);
         }

@@ -611,7 +611,7 @@ static int event_total_kind(enum clp_counter c)
 {
     if (c == CLP_CTR_EXCEPTIONS || c == CLP_CTR_EXCEPTIONS_RETHROWN)
         return CLP_SAMPLE_EXCEPTION;
-    if (c == CLP_CTR_ALLOC_OBJECTS || c == CLP_CTR_ALLOC_BYTES)
+    if (c >= CLP_CTR_ALLOC_OBJECTS && c <= CLP_CTR_ALLOC_COUNTED_BYTES)
         return CLP_SAMPLE_ALLOC;
     if (c == CLP_CTR_CONTENTIONS || c == CLP_CTR_CONTENTION_NS)
         return CLP_SAMPLE_LOCK;

@@ -376,6 +376,21 @@ static void audit_events(const struct clp_member_totals *t, struct clp_strbuf *t
     }
 }
 
+/* How much of it is more than an estimate. */
+static void audit_allocations(const struct clp_member_totals *t, struct clp_strbuf *to)
+{
+    uint64_t all = t->counters[CLP_CTR_ALLOC_BYTES];
+    uint64_t counted = t->counters[CLP_CTR_ALLOC_COUNTED_BYTES];
+    if (all == 0)
+        return;
+    clp_strbuf_printf(to, "  %-8s %.1f MB, ", "memory", (double)all / 1e6);
+    if (counted)
+        clp_strbuf_printf(to, "%.2f %% of it counted by the runtime's own counters\n",
+                          100 * ratio((double)counted, (double)all));
+    else
+        clp_strbuf_str(to, "estimated from the runtime's samples alone\n");
+}
+
 /* As the runtime told it last; by its events alone it does not tell. */
 static void audit_runtime(const struct clp_member_totals *t, struct clp_strbuf *to)
 {
@@ -407,6 +422,7 @@ static void audit_member(const struct clp_member *m, struct clp_strbuf *to)
                       (unsigned long long)t->counters[CLP_CTR_SAMPLES],
                       (unsigned long long)t->samples);
     audit_events(t, to);
+    audit_allocations(t, to);
     audit_runtime(t, to);
     clp_strbuf_printf(to, "  library  %.3f s of CPU, %.1f MB\n",
                       t->counters[CLP_CTR_LIBRARY_CPU_NS] / 1e9,

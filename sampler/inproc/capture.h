@@ -42,6 +42,9 @@ struct clp_thread_slot {
     uint64_t ramp_ns;          /* a new thread's next mean interval, doubled by each sample until
                                 * it reaches the usual one; 0 = none. Handler only */
     struct clp_thread *thread; /* loop thread's own record, threads.h */
+
+    /* Bytes that samples of its allocations stand for; alloc_totals.h. */
+    _Atomic uint64_t alloc_met;
 };
 
 /* An entry of the capture ring. */

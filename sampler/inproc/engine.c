@@ -1,5 +1,6 @@
 #include "sampler/inproc/engine.h"
 
+#include "sampler/inproc/alloc_totals.h"
 #include "sampler/inproc/bodies.h"
 #include "sampler/inproc/budget.h"
 #include "sampler/inproc/capture.h"
@@ -166,6 +167,7 @@ static void event_totals(struct clp_feed_totals *totals)
     PUT(EXCEPTIONS_RETHROWN, t.exceptions_rethrown);
     PUT(ALLOC_OBJECTS, t.alloc_objects);
     PUT(ALLOC_BYTES, t.alloc_bytes);
+    PUT(ALLOC_COUNTED_BYTES, t.alloc_counted);
     PUT(CONTENTIONS, t.contentions);
     PUT(CONTENTION_NS, t.contention_ns);
     PUT(GC_GEN0, t.collections[0]);
@@ -377,6 +379,7 @@ static void stop_sampling(void)
     clp_spans_live(false);
     clp_wall_stop();
     clp_wall_shot_close(); /* what looks at owners of locks left open */
+    clp_alloc_totals_want(false, 0);
     clp_threads_stop();
     clp_capture_enable(false);
     clp_collect_discard();
@@ -413,10 +416,20 @@ static void open_feed(struct clp_link *l)
         l->state = CLP_LINK_ACTIVE;
 }
 
+/* Bytes are counted from before their events come to after; only while the runtime tells of ends
+ * of threads. */
+static void tend_counting(uint32_t kinds)
+{
+    const struct clr_info *info = clp_runtime_info();
+    bool on = kinds & (1u << CLP_SAMPLE_ALLOC) && E.enumerated;
+    clp_alloc_totals_want(on, info ? (uint64_t)(uintptr_t)info->slots->set_event_mask2 : 0);
+}
+
 /* Sessions of events come and go on a thread of their own. */
 static void tend_sessions(void)
 {
     uint32_t kinds = E.sampling ? E.settings.sample_kinds : 0;
+    tend_counting(kinds);
     clp_event_live_want(kinds & 1u << CLP_SAMPLE_LIVE);
     if (!(clp_events_running() & 1u << CLP_SAMPLE_LOCK))
         clp_event_owner_stop();

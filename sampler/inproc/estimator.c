@@ -130,6 +130,17 @@ struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t
     };
 }
 
+struct clp_threshold_totals clp_threshold_peek(const struct clp_threshold *t, uint32_t stratum)
+{
+    const struct clp_stratum_totals *s = &t->strata[stratum].of[(atomic_load(&t->epoch) - 1) & 1];
+    return (struct clp_threshold_totals){
+        .members = (double)atomic_load_explicit(&s->members, memory_order_relaxed),
+        .count =
+            (double)atomic_load_explicit(&s->count, memory_order_relaxed) / CLP_THRESHOLD_COUNT_ONE,
+        .sum = (double)atomic_load_explicit(&s->sum, memory_order_relaxed),
+    };
+}
+
 void clp_threshold_forget_idle(struct clp_threshold *t, uint32_t stratum)
 {
     struct clp_stratum *s = &t->strata[stratum];

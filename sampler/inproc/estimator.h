@@ -83,6 +83,8 @@ struct clp_threshold_totals {
     double count, sum, members;
 };
 struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t stratum);
+/* The same, before they are taken. */
+struct clp_threshold_totals clp_threshold_peek(const struct clp_threshold *t, uint32_t stratum);
 /* After take, of a stratum that had no members and has nothing left to stand for: in the second
  * epoch of that kind its place is given to the next class. (A member that was offered for so long,
  * by a thread that got no time, may then count for that class: the sum over all is right still.) */

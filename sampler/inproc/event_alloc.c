@@ -4,6 +4,7 @@
  * all are right, how they are split over classes is an estimate without a known error.
  *
  * The object is not initialised yet: nothing of it is read. */
+#include "sampler/inproc/alloc_totals.h"
 #include "sampler/inproc/event_live.h"
 #include "sampler/inproc/event_sized.h"
 
@@ -11,11 +12,18 @@
 
 #define MEAN_BYTES 102400.0
 #define OBJECT_BYTES_MIN 24u
+#define RANDOM_SINCE 10 /* the first .NET that has AllocationSampled */
 
 #define LARGE_BYTES 85000u /* what the runtime takes where nobody has set it otherwise */
 
 struct clp_event_sized clp_event_allocs;
 static _Atomic uint32_t large_bytes = LARGE_BYTES;
+
+void clp_event_alloc_begin(uint16_t runtime_major)
+{
+    clp_event_allocs.control.mean = MEAN_BYTES;
+    clp_event_allocs.control.random = runtime_major >= RANDOM_SINCE;
+}
 
 struct allocation {
     const uint8_t *name;
@@ -56,10 +64,12 @@ static enum clp_event_heap heap_of(uint32_t kind, double size)
                                                                             : CLP_EVENT_HEAP_USUAL;
 }
 
-/* Classes by their names: a method table may be another class's before long. */
+/* Classes by their names: a method table may be another class's before long. Objects that are met
+ * for certain are apart: they are not estimated (control_total.h). */
 static uint64_t class_of(const struct allocation *a)
 {
-    uint64_t hash = 0xcbf29ce484222325ull + a->heap;
+    bool certain = a->bytes >= CLP_CONTROL_CERTAIN * MEAN_BYTES;
+    uint64_t hash = 0xcbf29ce484222325ull + a->heap + (certain ? CLP_EVENT_HEAPS : 0);
     for (size_t i = 0; i < a->name_units; i++) {
         uint16_t unit;
         memcpy(&unit, a->name + 2 * i, sizeof(unit));
@@ -76,6 +86,7 @@ static void offer(const struct clp_event_here *h, const struct allocation *a)
     struct clp_threshold_member m =
         clp_event_sized_offer(&clp_event_allocs, h, key,
                               (uint64_t)(a->objects * CLP_THRESHOLD_COUNT_ONE), (uint64_t)a->bytes);
+    clp_alloc_totals_met(h->thread, (uint64_t)a->bytes);
     clp_event_sized_name(&clp_event_allocs, &m, key, &texts[0], (uint16_t)a->heap);
     if (m.chance <= 0)
         return;

@@ -213,7 +213,7 @@ void clp_events_want(struct clr_info *info, uint32_t kinds, uint16_t runtime_maj
     S.info = info;
     S.major = runtime_major;
     S.tried |= next & ~running; /* asked for once: running, or refused */
-    clp_events_begin();
+    clp_events_begin(runtime_major);
     if (clp_event_ring_init() < 0 || clp_event_threads_init() < 0 || clp_event_members_init() < 0)
         return;
     atomic_store(&S.next, next);

@@ -77,11 +77,17 @@ static void add_up(struct clp_event_sized *s)
     s->lost_before = lost;
 }
 
-/* Gives what nobody stands for; a rest that is smaller than what rounding makes of it is none. */
-static double find_factors(struct clp_event_scale *s, double total)
+/* `factor` is what the epoch's totals are multiplied by; `carried` has been before. Gives what
+ * nobody stands for; a rest that is smaller than what rounding makes of it is none. */
+static double find_factors(struct clp_event_scale *s, double total, double carried, double factor)
 {
-    s->factors = clp_threshold_scale(total, s->certain, s->other.sum);
-    return s->factors.rest > 1e-3 ? s->factors.rest : 0;
+    struct clp_threshold_factors f =
+        clp_threshold_scale(total + carried / factor, s->certain, s->other.sum);
+    f.certain *= factor;
+    f.other *= factor;
+    f.rest *= factor;
+    s->factors = f;
+    return f.rest > 1e-3 ? f.rest : 0;
 }
 
 /* Those of which all were kept change nothing for the others. */
@@ -140,7 +146,7 @@ static void write_unsampled(struct clp_event_sized *s, const struct clp_event_na
 static void write_carried(struct clp_event_sized *s, uint64_t now_ns,
                           const struct clp_events_sink *sink)
 {
-    double count = s->pool.carried_count, sum = s->pool.carried_sum;
+    double count = s->pool.carried_count, sum = s->pool.carried_sum + clp_control_rest(&s->control);
     s->pool.carried_count = s->pool.carried_sum = 0;
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++) {
         struct clp_event_stratum *of = &s->of[i];
@@ -169,7 +175,19 @@ static void forget(struct clp_event_stratum *of)
         of->uncertain = 0;
 }
 
+static void fit_to(struct clp_event_sized *s, const struct clp_control_total *total)
+{
+    clp_control_begin(&s->control);
+    for (uint32_t i = 0; total && i < CLP_EVENT_STRATA; i++) {
+        struct clp_threshold_totals t = clp_threshold_peek(&s->threshold, i);
+        if (t.members > 0)
+            clp_control_add(&s->control, &t);
+    }
+    clp_control_fit(&s->control, total);
+}
+
 void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
+                            const struct clp_control_total *total,
                             const struct clp_events_sink *sink)
 {
     struct clp_threshold_totals all = {0};
@@ -178,6 +196,7 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
         return; /* no session of it was ever asked for */
     add_up(s);
     s->pool.count = s->pool.sum = (struct clp_event_scale){0};
+    fit_to(s, total);
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++) {
         struct clp_threshold_totals t = clp_threshold_take(&s->threshold, i);
         struct clp_event_stratum *of = &s->of[i];
@@ -189,14 +208,15 @@ void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double s
         if (used && scale_of(s, of) == &s->pool) {
             join_pool(&s->pool, of, &t);
         } else if (used) {
-            of->carried_count = find_factors(&of->count, t.count + of->carried_count);
-            of->carried_sum = find_factors(&of->sum, t.sum + of->carried_sum);
+            double f = clp_control_factor(&s->control, &t);
+            of->carried_count = find_factors(&of->count, t.count, of->carried_count, f);
+            of->carried_sum = find_factors(&of->sum, t.sum, of->carried_sum, f);
         } else if (of->carried_count <= 0 && of->carried_sum <= 0) {
             clp_threshold_forget_idle(&s->threshold, i);
         }
     }
-    s->pool.carried_count = find_factors(&s->pool.count, s->pool.carried_count);
-    s->pool.carried_sum = find_factors(&s->pool.sum, s->pool.carried_sum);
+    s->pool.carried_count = find_factors(&s->pool.count, 0, s->pool.carried_count, 1);
+    s->pool.carried_sum = find_factors(&s->pool.sum, 0, s->pool.carried_sum, 1);
     for (const struct clp_event_member *m = s->members; m; m = m->next)
         write_member(s, m, sink);
     for (uint32_t i = 0; i < CLP_EVENT_STRATA; i++)

@@ -3,7 +3,7 @@
 #ifndef CLP_SAMPLER_INPROC_EVENT_SIZED_H
 #define CLP_SAMPLER_INPROC_EVENT_SIZED_H
 
-#include "sampler/inproc/estimator.h"
+#include "sampler/inproc/control_total.h"
 #include "sampler/inproc/event_member.h"
 
 #define CLP_EVENT_STRATA 2048u
@@ -32,6 +32,7 @@ struct clp_event_sized {
     uint32_t epoch;                        /* of the members */
     double accounted_count, accounted_sum; /* written so far */
     uint64_t lost_before;                  /* this epoch */
+    struct clp_control control;            /* of the sum of sizes */
     double each; /* of the last epoch: how many kept ones each member that found room stands for */
 };
 
@@ -63,9 +64,14 @@ struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct 
 /* New events belong to the next epoch; those of this one are taken next, then it is settled. */
 void clp_event_sized_turn(struct clp_event_sized *s);
 /* Writes the members, scaled to the exact totals of the epoch, whose length was `share` of the
- * usual one. */
+ * usual one. `total`: what is known of the sum of sizes in the epoch; NULL: what was offered alone.
+ */
 void clp_event_sized_settle(struct clp_event_sized *s, uint64_t now_ns, double share, bool flush,
+                            const struct clp_control_total *total,
                             const struct clp_events_sink *sink);
+
+/* How the runtime samples allocations: before the first of them. */
+void clp_event_alloc_begin(uint16_t runtime_major);
 
 extern struct clp_event_sized clp_event_allocs, clp_event_locks, clp_event_handles;
 /* Waits of one kind that are still open: written up to now. All members have been written: it gives

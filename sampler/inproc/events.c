@@ -1,5 +1,6 @@
 #include "sampler/inproc/events.h"
 
+#include "sampler/inproc/alloc_totals.h"
 #include "sampler/inproc/capture_state.h"
 #include "sampler/inproc/clock.h"
 #include "sampler/inproc/event_exception.h"
@@ -292,16 +293,19 @@ static void end_epoch(uint64_t now_ns, uint64_t pass, bool flush,
                       const struct clp_events_sink *sink)
 {
     double share = (double)(now_ns - epoch_begin_ns) / EPOCH_NS;
+    struct clp_alloc_counted counted = {0};
     share = share < EPOCH_SHARE_MIN ? EPOCH_SHARE_MIN : CLP_MIN(share, 1.0);
     clp_event_sized_turn(&clp_event_allocs);
     clp_event_sized_turn(&clp_event_locks);
     clp_event_sized_turn(&clp_event_handles);
     clp_events_drain(pass, sink);
     clp_event_exception_settle(now_ns, flush, sink);
-    clp_event_sized_settle(&clp_event_allocs, now_ns, share, flush, sink);
+    bool known = clp_alloc_totals_take(&counted);
+    struct clp_control_total total = {(double)counted.bytes, (double)counted.met};
+    clp_event_sized_settle(&clp_event_allocs, now_ns, share, flush, known ? &total : NULL, sink);
     clp_event_live_epoch(clp_event_allocs.each);
-    clp_event_sized_settle(&clp_event_locks, now_ns, share, flush, sink);
-    clp_event_sized_settle(&clp_event_handles, now_ns, share, flush, sink);
+    clp_event_sized_settle(&clp_event_locks, now_ns, share, flush, NULL, sink);
+    clp_event_sized_settle(&clp_event_handles, now_ns, share, flush, NULL, sink);
     if (flush && clp_events_running() & 1u << CLP_SAMPLE_LOCK)
         clp_event_waits_open(CLP_EVENT_WAIT_LOCK, now_ns, pass, sink);
     if (flush && clp_events_running() & 1u << CLP_SAMPLE_WAIT)
@@ -324,8 +328,9 @@ void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
     end_epoch(now_ns, pass, flush, sink);
 }
 
-void clp_events_begin(void)
+void clp_events_begin(uint16_t runtime_major)
 {
+    clp_event_alloc_begin(runtime_major);
     clp_event_sized_init(&clp_event_allocs, CLP_SAMPLE_ALLOC, ALLOCS_KEPT, false);
     clp_event_sized_init(&clp_event_locks, CLP_SAMPLE_LOCK, LOCKS_KEPT, true);
     clp_event_sized_init(&clp_event_handles, CLP_SAMPLE_WAIT, WAITS_KEPT, true);
@@ -338,6 +343,7 @@ void clp_events_totals(struct clp_event_totals *ret)
     clp_event_gc_totals(ret);
     ret->alloc_objects = (uint64_t)(clp_event_allocs.accounted_count + 0.5);
     ret->alloc_bytes = (uint64_t)(clp_event_allocs.accounted_sum + 0.5);
+    ret->alloc_counted = (uint64_t)(clp_event_allocs.control.counted + 0.5);
     ret->contentions = (uint64_t)(clp_event_locks.accounted_count + 0.5);
     ret->contention_ns = (uint64_t)(clp_event_locks.accounted_sum + 0.5);
     ret->waits = (uint64_t)(clp_event_handles.accounted_count + 0.5);

@@ -111,7 +111,7 @@ void clp_event_alloc_large(uint32_t bytes);
 int clp_events_starter_begin(void) CLP_MUST_USE;
 void clp_events_starter_end(void);
 /* Before the first session; idempotent. */
-void clp_events_begin(void);
+void clp_events_begin(uint16_t runtime_major);
 
 /* Starts and stops sessions for exactly these kinds (bits 1 << enum clp_sample_kind); may take some
  * rounds. `info` may be NULL when nothing is to be started. */
@@ -150,6 +150,7 @@ bool clp_events_due(uint64_t now_ns);
 struct clp_event_totals {
     uint64_t exceptions, exceptions_rethrown;
     uint64_t alloc_objects, alloc_bytes;
+    uint64_t alloc_counted; /* of alloc_bytes, what the runtime's own counters say; or 0 */
     uint64_t contentions, contention_ns;
     uint64_t collections[3], gc_pauses, gc_pause_ns, gc_suspension_ns;
     uint64_t gc_pause_of_ns[3]; /* by generation */

@@ -10,6 +10,8 @@
 #include "sampler/unwind/code.h"
 #include "wire/wire.h"
 
+#include <stdbool.h>
+
 /* Idempotent; what is known stays known over detach and attach. 0, -ENOMEM. */
 int clp_images_init(void) CLP_MUST_USE;
 /* NATIVE, STUB (executable, anonymous or doublemapper) or UNKNOWN. `pass` numbers the drain round.
@@ -23,6 +25,15 @@ uint32_t clp_images_next_id(void);
 /* Copies memory of this process without risk: process_vm_readv, or /proc/self/mem where seccomp
  * forbids it. Bytes copied (may be short) or -errno. Any thread. */
 int64_t clp_images_read(uint64_t address, void *buf, size_t len);
+/* Many of these, with as few calls as may be. */
+#define CLP_READS_MAX 64u
+struct clp_read {
+    uint64_t address;
+    void *to;
+    uint32_t bytes;
+    bool done; /* all of them were read */
+};
+void clp_images_read_many(struct clp_read *reads, size_t n); /* at most CLP_READS_MAX */
 /* Says that process_vm_readv must not even be tried (a filter that kills). Before the first read.
  */
 void clp_images_forbid_vm_readv(void);

@@ -46,3 +46,26 @@ int64_t clp_images_read(uint64_t address, void *buf, size_t len)
     }
     return read_through_proc(address, buf, len);
 }
+
+/* The kernel stops at the first that it cannot read. */
+static bool read_all(const struct clp_read *reads, size_t n)
+{
+    struct iovec to[CLP_READS_MAX], from[CLP_READS_MAX];
+    ssize_t bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        to[i] = (struct iovec){reads[i].to, reads[i].bytes};
+        from[i] = (struct iovec){(void *)(uintptr_t)reads[i].address, reads[i].bytes};
+        bytes += reads[i].bytes;
+    }
+    return process_vm_readv(getpid(), to, n, from, n, 0) == bytes;
+}
+
+void clp_images_read_many(struct clp_read *reads, size_t n)
+{
+    n = CLP_MIN(n, (size_t)CLP_READS_MAX);
+    bool all = n > 0 && !no_vm_readv && read_all(reads, n);
+    for (size_t i = 0; i < n; i++) {
+        struct clp_read *r = &reads[i];
+        r->done = all || clp_images_read(r->address, r->to, r->bytes) == (int64_t)r->bytes;
+    }
+}

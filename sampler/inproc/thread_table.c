@@ -169,6 +169,7 @@ static void open_slot(struct clp_record *r, int32_t tid, uint64_t clr_thread)
     atomic_store(&s->span, clp_spans_cell_of(tid));
     atomic_store(&s->timer_id, -1);
     atomic_store(&s->lost, 0);
+    atomic_store(&s->alloc_met, 0);
     atomic_fetch_add(&s->generation, 1); /* odd */
 }
 

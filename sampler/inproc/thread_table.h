@@ -65,6 +65,9 @@ struct clp_record {
     uint64_t ended_at_ns; /* CLOCK_MONOTONIC then; 0 not told */
     uint32_t inbox;
     uint32_t next_free, next_by_tid, next_by_clr;
+    uint64_t alloc_bytes; /* alloc_totals.c: allocated by it when that was last read */
+    uint64_t alloc_met;   /* the slot's, just before */
+    bool alloc_unsure;    /* it was there before counting began, and was not read yet */
 
     _Atomic uint64_t clock_read_ns; /* clock at the loop's last visit; callbacks read it */
 

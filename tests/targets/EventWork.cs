@@ -257,6 +257,8 @@ internal static class Filler
 
 // Objects of three classes: --small, --middle, --big of each a round, --rounds (0: until the end);
 // --alternate 1: mixed.
+//   --short N    instead: N threads a round, eight at a time, each of 1 to 16 middle ones
+//   --before MB  allocated before it is ready
 //   --busy MB    with --alternate: a fixed amount of other work between, for so many megabytes a second
 internal sealed class AllocationsMode : Mode
 {
@@ -264,7 +266,9 @@ internal sealed class AllocationsMode : Mode
     public Crew Crew => crew;
     private readonly int small, middle, big, rounds;
     private readonly bool alternate;
+    private readonly int shortThreads, beforeMegabytes;
     private readonly double busyMegabytes;
+    private long begunBytes, endedBytes;
     private long filling;
     private static object? sink;
 
@@ -276,10 +280,14 @@ internal sealed class AllocationsMode : Mode
         rounds = options.Count("rounds", 1);
         alternate = options.Count("alternate", 0) != 0;
         busyMegabytes = options.Number("busy", 0);
+        shortThreads = options.Count("short", 0);
+        beforeMegabytes = options.Count("before", 0);
     }
 
     public override void Prepare()
     {
+        for (int i = 0; i < beforeMegabytes; i++)
+            sink = GC.AllocateUninitializedArray<byte>(1_000_000);
         double bytes = BigBytes + middle / big * 1024.0 + small / big * 32.0;
         filling = busyMegabytes > 0 ? Filler.For(bytes / busyMegabytes / 1e6, AlternateOnce) : 0;
         crew.Add("allocator", Work);
@@ -289,12 +297,31 @@ internal sealed class AllocationsMode : Mode
     {
         for (int round = 0; rounds > 0 ? round < rounds : !w.Stop; round++)
         {
-            if (alternate)
+            if (shortThreads > 0)
+                LiveShortly();
+            else if (alternate)
                 Alternate();
             else
                 InTurn();
             w.Loops++;
         }
+    }
+
+    private void LiveShortly()
+    {
+        for (int i = 0; i < shortThreads; i++)
+        {
+            var thread = new Thread(OneLife);
+            thread.Start(i);
+            if (i % 8 == 7)
+                thread.Join();
+        }
+    }
+
+    private static void OneLife(object? number)
+    {
+        for (int i = (int)number! % 16; i >= 0; i--)
+            MakeMiddle();
     }
 
     private void InTurn()
@@ -344,12 +371,22 @@ internal sealed class AllocationsMode : Mode
         public long A = 1, B = 2;
     }
 
-    public override void Begin() => crew.Begin();
-    public override void End() => crew.End();
+    public override void Begin()
+    {
+        begunBytes = GC.GetTotalAllocatedBytes(true);
+        crew.Begin();
+    }
+
+    public override void End()
+    {
+        crew.End();
+        endedBytes = GC.GetTotalAllocatedBytes(true);
+    }
 
     public override void Describe(Utf8JsonWriter json)
     {
         long done = crew.Workers[0].Loops;
+        json.WriteNumber("process_bytes", endedBytes - begunBytes);
         json.WriteStartObject("allocated");
         // The runtime writes a nested type without what it is nested in.
         Class(json, "Small", small * done, 32);

@@ -18,7 +18,9 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
   ${CLP_LOOP_DIR}/event_owner.c ${CLP_LOOP_DIR}/event_live.c
   ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c
-  ${CLP_LOOP_DIR}/event_wait.c ${CLP_LOOP_DIR}/event_gc.c ${CLP_LOOP_DIR}/estimator.c)
+  ${CLP_LOOP_DIR}/event_wait.c ${CLP_LOOP_DIR}/event_gc.c ${CLP_LOOP_DIR}/estimator.c
+  ${CLP_LOOP_DIR}/control_total.c ${CLP_LOOP_DIR}/alloc_totals.c ${CLP_LOOP_DIR}/contract.c
+  ${CLP_LOOP_DIR}/exported.c)
 target_compile_definitions(clp_loop_under_test PRIVATE _GNU_SOURCE)
 target_compile_options(clp_loop_under_test PRIVATE ${CLP_WARNINGS})
 target_link_libraries(clp_loop_under_test PUBLIC clp_capture_harness clp_unwind clp_wire)
@@ -46,6 +48,9 @@ clp_unit_test(test-feed SOURCES ${CLP_LOOP_TEST_DIR}/test-feed.c ${CLP_LOOP_DIR}
 clp_unit_test(test-estimator SOURCES ${CLP_LOOP_TEST_DIR}/test-estimator.c
   ${CLP_LOOP_DIR}/estimator.c)
 target_link_libraries(test-estimator PRIVATE m)
+clp_unit_test(test-control-total SOURCES ${CLP_LOOP_TEST_DIR}/test-control-total.c
+  ${CLP_LOOP_DIR}/control_total.c ${CLP_LOOP_DIR}/estimator.c)
+target_link_libraries(test-control-total PRIVATE m)
 clp_unit_test(test-event-path SOURCES ${CLP_LOOP_TEST_DIR}/test-event-path.c
   ${CLP_LOOP_DIR}/event_path.c)
 clp_unit_test(test-event-names SOURCES ${CLP_LOOP_TEST_DIR}/test-event-names.c
@@ -59,6 +64,11 @@ foreach(name gc live member sized)
     ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 endforeach()
 target_link_libraries(test-event-sized PRIVATE m)
+clp_unit_test(test-alloc-totals SOURCES ${CLP_LOOP_TEST_DIR}/test-alloc-totals.c
+  ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
+clp_unit_test(test-contract SOURCES ${CLP_LOOP_TEST_DIR}/test-contract.c ${CLP_LOOP_DIR}/contract.c)
+clp_unit_test(test-exported SOURCES ${CLP_LOOP_TEST_DIR}/test-exported.c ${CLP_LOOP_DIR}/exported.c
+  ${CLP_LOOP_DIR}/maps.c ${CLP_LOOP_DIR}/self_memory.c USES clp_core)
 clp_unit_test(test-live-table SOURCES ${CLP_LOOP_TEST_DIR}/test-live-table.c
   ${CLP_LOOP_DIR}/live_table.c)
 target_link_libraries(test-live-table PRIVATE m)

@@ -60,7 +60,7 @@ static void epoch(uint32_t locks)
         wait_for(1 + i % locks, kind, (uint64_t)(ms * 1e6));
     }
     clp_event_sized_turn(&clp_event_locks);
-    clp_event_sized_settle(&clp_event_locks, 1, 1, false, &sink);
+    clp_event_sized_settle(&clp_event_locks, 1, 1, false, NULL, &sink);
     clp_event_members_reset();
 }
 

@@ -89,7 +89,7 @@ class TestUnbiased(EventCase):
 
     def test_lock_time_of_many(self):
         """300 locks, some ten waits each, so that one or two of each are kept: 6 % in one run."""
-        self.runs(lambda seed: self.work("mixedlocks", "locks", 2, "--groups", 300, "--rest", 200, "--seed", seed),
+        self.runs(lambda seed: self.work("mixedlocks", "locks", 6, "--groups", 300, "--rest", 200, "--seed", seed),
                   self.locks, MARGIN, 3 * RUNS)
 
     def test_live_heap(self):

@@ -219,16 +219,26 @@ static size_t method_bytes(const struct clp_def_method *m)
     return n;
 }
 
-static void evict_methods(struct clp_definitions *d, uint64_t before_window)
+/* What was not used since: of those that are gone, and of all. */
+struct ages {
+    uint64_t gone_before, all_before;
+};
+
+static bool is_old(const struct ages *a, uint64_t seen, bool gone)
+{
+    return seen < a->all_before || (gone && seen < a->gone_before);
+}
+
+static void evict_methods(struct clp_definitions *d, const struct ages *ages)
 {
     struct clp_map_item i;
     for (uint32_t at = clp_map_begin(&d->methods); clp_map_next(&d->methods, &at, &i);) {
         struct clp_def_method *m = i.value->ptr;
-        if (m->seen >= before_window)
+        if (!is_old(ages, m->seen, m->gone))
             continue;
         uint64_t id = i.key_u64;
         d->bytes -= method_bytes(m);
-        d->evicted++;
+        d->evicted += !m->gone;
         free(m);
         (void)clp_map_remove_u64(&d->methods, id, NULL);
     }
@@ -241,38 +251,22 @@ static void evict_methods(struct clp_definitions *d, uint64_t before_window)
     }
 }
 
-static void evict_images(struct clp_definitions *d, uint64_t before_window)
+static void evict_images(struct clp_definitions *d, const struct ages *ages)
 {
     struct clp_map_item i;
     for (uint32_t at = clp_map_begin(&d->images); clp_map_next(&d->images, &at, &i);) {
         struct clp_def_image *image = i.value->ptr;
-        if (image->seen >= before_window)
+        if (!is_old(ages, image->seen, image->gone))
             continue;
         uint64_t id = i.key_u64;
         d->bytes -= sizeof(*image) + strlen(image->path) + 1;
-        d->evicted++;
+        d->evicted += !image->gone;
         d->pdbs -= image->pdb != NULL;
         clp_symbols_image_unref(image->symbols);
         clp_pdb_free(image->pdb);
         free(image);
         (void)clp_map_remove_u64(&d->images, id, NULL);
     }
-}
-
-/* What was used in the window that has just ended goes last. */
-void clp_definitions_turn(struct clp_definitions *d, uint64_t window)
-{
-    static const uint64_t ages[] = {256, 64, 16, 4, 2, 1};
-    bool full = d->bytes > d->ceiling / 4 * 3;
-    uint64_t before = d->evicted;
-    d->now = window;
-    for (size_t i = 0; full && i < CLP_ARRAY_LEN(ages) && d->bytes > d->ceiling / 2; i++) {
-        if (window < ages[i])
-            continue;
-        evict_methods(d, window - ages[i] + 1);
-        evict_images(d, window - ages[i] + 1);
-    }
-    d->incomplete |= d->evicted > before;
 }
 
 /* ---- threads ------------------------------------------------------------------------------- */
@@ -298,6 +292,20 @@ static void forget_where(struct clp_definitions *d, uint64_t before_window, bool
         free_thread(d, t);
         (void)clp_map_remove_u64(&d->threads, id, NULL);
         d->forgotten++;
+    }
+}
+
+/* The library defines one anew before it says anything of it again. */
+static void forget_ended(struct clp_definitions *d)
+{
+    struct clp_map_item i;
+    for (uint32_t at = clp_map_begin(&d->threads); clp_map_next(&d->threads, &at, &i);) {
+        struct clp_def_thread *t = i.value->ptr;
+        if (!t->gone)
+            continue;
+        uint64_t id = i.key_u64;
+        free_thread(d, t);
+        (void)clp_map_remove_u64(&d->threads, id, NULL);
     }
 }
 
@@ -374,6 +382,7 @@ static void add_thread(struct clp_definitions *d, const struct clp_reader_record
         return;
     t->tid = rec->tid;
     t->kind = rec->kind;
+    t->gone = false;
 }
 
 struct clp_def_thread *clp_definitions_thread(const struct clp_definitions *d, uint32_t thread_id)
@@ -397,6 +406,23 @@ int clp_def_last_keep(struct clp_definitions *d, struct clp_def_last *l, const u
     return 0;
 }
 
+static void note_gone(struct clp_definitions *d, const struct clp_rec_gone *rec)
+{
+    if (rec->what == CLP_REC_THREAD) {
+        struct clp_def_thread *t = clp_map_get_ptr_u64(&d->threads, rec->id);
+        if (t)
+            t->gone = true;
+    } else if (rec->what == CLP_REC_METHOD) {
+        struct clp_def_method *m = clp_map_get_ptr_u64(&d->methods, rec->id);
+        if (m)
+            m->gone = true;
+    } else {
+        struct clp_def_image *image = clp_map_get_ptr_u64(&d->images, rec->id);
+        if (image)
+            image->gone = true;
+    }
+}
+
 void clp_definitions_add(struct clp_definitions *d, const struct clp_reader_record *r)
 {
     switch (r->type) {
@@ -412,7 +438,33 @@ void clp_definitions_add(struct clp_definitions *d, const struct clp_reader_reco
     case CLP_REC_THREAD:
         add_thread(d, r);
         break;
+    case CLP_REC_GONE:
+        note_gone(d, r->gone.rec);
+        break;
     default:
         break;
     }
+}
+
+/* ---- windows ------------------------------------------------------------------------------- */
+
+/* What was used in the window that has just ended goes last. */
+void clp_definitions_turn(struct clp_definitions *d, uint64_t window)
+{
+    static const uint64_t ages[] = {256, 64, 16, 4, 2, 1};
+    uint64_t before = d->evicted;
+    struct ages old = {.gone_before = window - 1};
+    d->now = window;
+    forget_ended(d);
+    evict_methods(d, &old);
+    evict_images(d, &old);
+    bool full = d->bytes > d->ceiling / 4 * 3;
+    for (size_t i = 0; full && i < CLP_ARRAY_LEN(ages) && d->bytes > d->ceiling / 2; i++) {
+        if (window < ages[i])
+            continue;
+        old.all_before = window - ages[i] + 1;
+        evict_methods(d, &old);
+        evict_images(d, &old);
+    }
+    d->incomplete |= d->evicted > before;
 }

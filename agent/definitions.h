@@ -1,7 +1,8 @@
 /* What a target has defined so far: images, methods, code bodies, threads. Part of profile_build.h.
  *
- * Bounded by bytes and, for threads, by number: thread numbers are never used again, so those whose
- * kernel thread is gone are forgotten when the table is full, then those that were quiet for
+ * What the library tells to have gone is kept for a window in which nothing refers to it. For the
+ * rest bounded by bytes and, for threads, by number: thread numbers are never used again, so those
+ * whose kernel thread is gone are forgotten when the table is full, then those that were quiet for
  * longest.  When the bytes run short, methods, bodies and images that were not used for longest are
  * evicted between two windows. The library tells each once, so what comes up again later, like what
  * found no room, has no name any more: the agent shows it as [other]. */
@@ -31,6 +32,7 @@ struct clp_def_image {
     uint64_t window;
     uint32_t mapping;
     uint64_t seen; /* window of its last use */
+    bool gone;     /* unloaded */
     char path[];
 };
 
@@ -42,6 +44,7 @@ struct clp_def_method {
     uint64_t window;
     uint32_t location;
     uint64_t seen; /* window of its last use, or of its definition */
+    bool gone;     /* unloaded */
     char text[];
 };
 
@@ -57,6 +60,7 @@ struct clp_def_last {
 struct clp_def_thread {
     int32_t tid;
     uint32_t kind; /* enum clp_thread_kind */
+    bool gone;     /* ended; defined anew if it is needed once more */
     char *name;
     uint64_t window;                 /* the last one with a sample */
     uint32_t labels[CLP_WAIT_COUNT]; /* id + 1 of its label sets; 0: not made yet */
@@ -83,10 +87,11 @@ struct clp_definitions {
 void clp_definitions_init(struct clp_definitions *d, struct clp_symbols *symbols, int root_fd,
                           int32_t pid, size_t ceiling_bytes);
 void clp_definitions_done(struct clp_definitions *d);
-/* Takes IMAGE, METHOD, BODY and THREAD. What does not fit is counted. */
+/* Takes IMAGE, METHOD, BODY, THREAD and GONE. What does not fit is counted. */
 void clp_definitions_add(struct clp_definitions *d, const struct clp_reader_record *r);
 
-/* A window begins. When more than three quarters of the room are in use, it is halved first. */
+/* A window begins. What has gone, and was not used in the whole window before, is forgotten. When
+ * more than three quarters of the room are in use, it is halved first. */
 void clp_definitions_turn(struct clp_definitions *d, uint64_t window);
 
 struct clp_def_image *clp_definitions_image(const struct clp_definitions *d, uint32_t image_id);

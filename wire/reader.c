@@ -306,6 +306,17 @@ static int check_root(struct clp_reader *r, struct clp_reader_record *ret)
     return 1;
 }
 
+static int check_gone(struct clp_reader *r, struct clp_reader_record *ret)
+{
+    const struct clp_rec_gone *rec = &r->record.gone;
+    bool known =
+        rec->what == CLP_REC_IMAGE || rec->what == CLP_REC_METHOD || rec->what == CLP_REC_THREAD;
+    if (rec->rec.size != sizeof(*rec) || !known || rec->id == 0)
+        return bad(r, "malformed end of a definition");
+    ret->gone.rec = rec;
+    return 1;
+}
+
 static int check_record(struct clp_reader *r, uint16_t type, struct clp_reader_record *ret)
 {
     ret->type = type;
@@ -331,6 +342,8 @@ static int check_record(struct clp_reader *r, uint16_t type, struct clp_reader_r
         return check_endpoint(r, ret);
     case CLP_REC_ROOT:
         return check_root(r, ret);
+    case CLP_REC_GONE:
+        return check_gone(r, ret);
     default:
         return bad(r, "unknown record type");
     }

@@ -57,6 +57,9 @@ struct clp_reader_record {
         struct {
             const struct clp_rec_root *rec;
         } root;
+        struct {
+            const struct clp_rec_gone *rec; /* the id may be undefined */
+        } gone;
     };
 };
 

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #define CLP_WIRE_MAGIC 0x3145524957504c43ull /* "CLPWIRE1" */
-#define CLP_WIRE_VERSION 7u
+#define CLP_WIRE_VERSION 8u
 #define CLP_WIRE_HEADER_BYTES 4096u
 /* Four of the largest records: a record that does not fit before the ring's end and the padding in
  * front of it never fill the ring by themselves. */
@@ -90,6 +90,7 @@ enum clp_rec_type {
     CLP_REC_SPAN = 10,     /* the span of a thread's samples from here on */
     CLP_REC_ENDPOINT = 11, /* the name of an endpoint; before its first use */
     CLP_REC_ROOT = 12, /* a local root has ended: its endpoint for good, also for samples before */
+    CLP_REC_GONE = 13, /* a definition that new samples will not use */
     CLP_REC_TYPE_COUNT
 };
 
@@ -303,6 +304,18 @@ struct clp_rec_root {
 };
 static_assert(sizeof(struct clp_rec_root) == 24, "drawn in docs/wire.md");
 
+/* Code that was unloaded, or a thread that ended: what follows in the ring refers to it only for
+ * what happened before, as the place where an object that lives still was allocated; a thread is
+ * defined anew before that. A reader may forget what nothing has referred to for a while. Best
+ * effort: not everything that goes is told. */
+struct clp_rec_gone {
+    struct clp_rec rec;
+    uint16_t what; /* CLP_REC_IMAGE, METHOD (with its bodies) or THREAD */
+    uint16_t reserved;
+    uint32_t id;
+};
+static_assert(sizeof(struct clp_rec_gone) == 16, "drawn in docs/wire.md");
+
 /* Storage for any record, aligned as the ring is. */
 union clp_rec_any {
     struct clp_rec rec;
@@ -316,6 +329,7 @@ union clp_rec_any {
     struct clp_rec_span span;
     struct clp_rec_endpoint endpoint;
     struct clp_rec_root root;
+    struct clp_rec_gone gone;
     uint64_t words[CLP_WIRE_RECORD_MAX_BYTES / 8];
     uint8_t bytes[CLP_WIRE_RECORD_MAX_BYTES];
 };

@@ -289,6 +289,15 @@ int clp_bodies_image_record(uint32_t image_id, void *buf, size_t cap)
     return clp_modules_image_record(image_id, buf, cap);
 }
 
+bool clp_bodies_gone(enum clp_rec_type what, uint32_t id)
+{
+    clp_code_lock();
+    bool gone = what == CLP_REC_METHOD ? !clp_code_table_method_of_wire_locked(id)
+                                       : !clp_modules_of_image_locked(id);
+    clp_code_unlock();
+    return gone;
+}
+
 /* ---- counts -------------------------------------------------------------------------------- */
 
 static uint32_t count_of(uint32_t (*count_locked)(void))

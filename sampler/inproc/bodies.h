@@ -37,6 +37,9 @@ bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip);
 int clp_bodies_body_record(uint32_t body_id, struct clp_rec_body *ret);
 int clp_bodies_method_record(uint32_t method_id, void *buf, size_t cap);
 int clp_bodies_image_record(uint32_t image_id, void *buf, size_t cap);
+/* Has the managed image or the method unloaded that an IMAGE or METHOD record was made of? No new
+ * sample will hold it. */
+bool clp_bodies_gone(enum clp_rec_type what, uint32_t id);
 /* Ids are given out when a body or a method is first found for a sample. The highest ones so far
  * (for the readers' "already defined" bitmaps): */
 uint32_t clp_bodies_body_count(void);

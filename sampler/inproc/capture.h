@@ -75,6 +75,7 @@ int clp_capture_init(size_t ring_bytes, uint32_t max_threads) CLP_MUST_USE;
 /* The oldest complete capture, or NULL. Stays valid until released. Loop thread only. */
 const struct clp_capture *clp_capture_peek(void);
 void clp_capture_release(const struct clp_capture *c);
+size_t clp_capture_waiting(void); /* bytes of the ring that are taken */
 /* Losses since start. Any thread. */
 uint64_t clp_capture_lost_full(void);
 uint64_t clp_capture_lost_reentry(void);

@@ -135,6 +135,13 @@ void clp_capture_release(const struct clp_capture *c)
     atomic_store_explicit(&s->tail, tail + bytes, memory_order_release);
 }
 
+size_t clp_capture_waiting(void)
+{
+    struct clp_capture_state *s = &clp_capture_state;
+    uint64_t tail = atomic_load_explicit(&s->tail, memory_order_relaxed);
+    return (size_t)(atomic_load_explicit(&s->head, memory_order_relaxed) - tail);
+}
+
 uint64_t clp_capture_lost_full(void)
 {
     return atomic_load(&clp_capture_state.lost_full);

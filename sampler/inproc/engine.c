@@ -25,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come */
+#define ROUND_NS (10 * CLP_NSEC_PER_MSEC) /* while captures come fast */
 #define ROUND_MAX_NS (50 * CLP_NSEC_PER_MSEC)
 #define ROUND_QUIET_NS (300 * CLP_NSEC_PER_MSEC) /* nothing has come for a while */
 #define CAPTURE_BYTES (16u << 10)                /* more than one takes on average */
@@ -304,8 +304,14 @@ static const char *prepare(void)
     return NULL;
 }
 
+/* What is worth the signals: CPU samples, the CPU part of wall time, and what owners of locks did.
+ */
+#define KINDS_TIMED (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | 1u << CLP_SAMPLE_LOCK)
+
 static uint64_t effective_interval(void)
 {
+    if (!(E.settings.sample_kinds & KINDS_TIMED))
+        return 0;
     uint64_t ns = E.settings.cpu_interval_ns << E.budget.doublings;
     return CLP_MIN(ns, CLP_CPU_INTERVAL_MAX_NS);
 }
@@ -315,6 +321,8 @@ static uint64_t longest_wait(void)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     uint64_t ns = capture_ring_bytes() / CAPTURE_BYTES * E.interval_ns / (uint64_t)CLP_MAX(cpus, 1);
+    if (!E.interval_ns)
+        return ROUND_QUIET_NS;
     return CLP_MAX(CLP_MIN(ns, ROUND_QUIET_NS), ROUND_MAX_NS);
 }
 
@@ -548,6 +556,7 @@ static void answer_flushes(void)
         if (l->state != CLP_LINK_ACTIVE || !l->flush_id)
             continue;
         tell_live(l, now);
+        clp_feed_tell_gone(&l->feed);
         l->mark_due = true;
         l->mark_id = l->flush_id;
         l->mark_time_ns = now;
@@ -600,11 +609,20 @@ static bool in_a_hurry(void)
     return false;
 }
 
+/* Each waking takes a CPU from the application; the ring must not fill meanwhile. */
+static uint64_t next_wait(uint32_t taken, size_t waited_bytes)
+{
+    if (!taken)
+        return CLP_MIN(2 * E.wait_ns, E.longest_wait_ns);
+    bool steady = E.wait_ns <= ROUND_MAX_NS && waited_bytes < clp_capture_bytes() / 8;
+    return steady ? CLP_MIN(2 * E.wait_ns, ROUND_MAX_NS) : ROUND_NS;
+}
+
 static void sample_round(uint64_t now_ns)
 {
     enumerate_once();
-    uint32_t taken = drain();
-    E.wait_ns = taken ? ROUND_NS : CLP_MIN(2 * E.wait_ns, E.longest_wait_ns);
+    size_t waited_bytes = clp_capture_waiting();
+    E.wait_ns = next_wait(drain(), waited_bytes);
     if (now_ns >= E.requests_due_ns)
         tell_requests(now_ns);
     if (now_ns >= E.scan_due_ns)

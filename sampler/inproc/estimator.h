@@ -42,6 +42,7 @@ struct clp_stratum {
         _Atomic uint64_t members;
     } of[2];
     uint32_t idle_epochs;
+    _Atomic uint32_t name; /* the caller's: how to find what it is called */
 };
 
 struct clp_threshold {

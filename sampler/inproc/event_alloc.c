@@ -72,9 +72,11 @@ static uint64_t class_of(const struct allocation *a)
 static void offer(const struct clp_event_here *h, const struct allocation *a)
 {
     const struct clp_event_words texts[CLP_EVENT_TEXTS] = {{a->name, a->name_units}};
+    uint64_t key = class_of(a);
     struct clp_threshold_member m =
-        clp_event_sized_offer(&clp_event_allocs, h, class_of(a),
+        clp_event_sized_offer(&clp_event_allocs, h, key,
                               (uint64_t)(a->objects * CLP_THRESHOLD_COUNT_ONE), (uint64_t)a->bytes);
+    clp_event_sized_name(&clp_event_allocs, &m, key, &texts[0], (uint16_t)a->heap);
     if (m.chance <= 0)
         return;
     struct clp_event *e = clp_event_take(h, CLP_EVENT_ALLOC, true, texts);

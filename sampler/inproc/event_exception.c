@@ -6,6 +6,7 @@
 
 #include "base/core/random.h"
 #include "sampler/inproc/estimator.h"
+#include "sampler/inproc/event_names.h"
 #include "sampler/inproc/event_path.h"
 #include "sampler/inproc/loop.h"
 
@@ -31,6 +32,7 @@ enum { FLAG_RETHROWN = 4 };
 struct stratum {
     _Atomic uint64_t key;  /* 0: free */
     _Atomic uint64_t seen; /* above COUNT_BITS: how often it was closed and opened */
+    _Atomic uint32_t name; /* of the type: event_names.h */
 };
 
 static struct stratum strata[STRATA];
@@ -104,25 +106,30 @@ static bool is_of(uint32_t at, uint64_t key)
                      atomic_compare_exchange_strong(&strata[at].key, &now, key) || now == key;
 }
 
-/* Counts it there if the stratum is the key's, or free. */
-static bool count_at(uint32_t at, uint64_t key, struct counted *ret)
+/* Counts it there if the stratum is the key's, or free. The type's name comes first: nothing that
+ * is counted is ever without it. */
+static bool count_at(uint32_t at, uint64_t key, const struct clp_event_words *type,
+                     struct counted *ret)
 {
+    struct clp_event_named named = {&strata[at].key, &strata[at].name};
     uint64_t seen = atomic_load(&strata[at].seen);
     do {
         if (seen & CLOSED || !is_of(at, key))
             return false;
+        if (at != LAST)
+            clp_event_name_keep(named, key, type, 0);
     } while (!atomic_compare_exchange_weak(&strata[at].seen, &seen, seen + 1));
     *ret = (struct counted){at, (uint32_t)(seen >> COUNT_BITS), (seen & COUNT_MASK) + 1};
     return true;
 }
 
-static struct counted count(uint64_t key)
+static struct counted count(uint64_t key, const struct clp_event_words *type)
 {
     struct counted c = {0};
     for (uint32_t i = 0; i < PROBES; i++)
-        if (count_at(((uint32_t)(key >> 20) + i) & (STRATA - 1), key, &c))
+        if (count_at(((uint32_t)(key >> 20) + i) & (STRATA - 1), key, type, &c))
             return c;
-    (void)count_at(LAST, 0, &c);
+    (void)count_at(LAST, 0, type, &c);
     return c;
 }
 
@@ -166,7 +173,8 @@ void clp_event_exception(const struct clp_event_here *h)
     }
     if (h->thread)
         site = place_of(h, &x);
-    struct counted c = count(mix(x.type_hash, site));
+    const struct clp_event_words type = {x.type, x.type_units};
+    struct counted c = count(mix(x.type_hash, site), &type);
     uint32_t cap = site ? PLACES : PLACES_LEARNING;
     if (h->thread && !clp_reservoir_takes(c.number, cap, clp_event_random(h->thread)))
         return;
@@ -231,6 +239,15 @@ static void give_back(uint32_t at)
     atomic_store(&strata[at].seen, seen + 2 * CLOSED);
 }
 
+/* Of which no stack was kept: its type is known still. */
+static void write_unsampled(uint32_t at, uint64_t n, uint64_t now_ns,
+                            const struct clp_events_sink *sink)
+{
+    const struct clp_event_name *type =
+        clp_event_name_find(&strata[at].name, atomic_load(&strata[at].key));
+    clp_event_write_unsampled(CLP_SAMPLE_EXCEPTION, type, (double)n, 0, now_ns, sink);
+}
+
 /* One stratum's total, shared among those that were kept. */
 static void write_stratum(uint32_t at, bool flush, uint64_t now_ns,
                           const struct clp_events_sink *sink)
@@ -241,7 +258,7 @@ static void write_stratum(uint32_t at, bool flush, uint64_t now_ns,
     if (kept[at].count == 0 && !flush)
         kept[at].carried = n; /* its stack is still on its way, or the next one stands for it */
     else if (kept[at].count == 0 && n)
-        clp_event_write_unsampled(CLP_SAMPLE_EXCEPTION, (double)n, 0, now_ns, sink);
+        write_unsampled(at, n, now_ns, sink);
     share(at, n, sink);
     kept[at].places = NULL;
     kept[at].count = 0;

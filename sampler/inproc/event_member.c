@@ -39,6 +39,44 @@ void *clp_event_members_alloc(size_t bytes)
     return p;
 }
 
+/* ---- what many members have in common ---- */
+
+#define BLOBS 512u
+
+static uint64_t hash_of(const uint8_t *bytes, size_t n)
+{
+    uint64_t h = n * 0x9e3779b97f4a7c15ull;
+    for (size_t i = 0; i < n; i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, bytes + i, CLP_MIN(n - i, sizeof(word)));
+        h = (h ^ word) * 0xd6e8feb86659fd93ull;
+        h ^= h >> 32;
+    }
+    return h;
+}
+
+/* Most stacks and types of an epoch are those of a few places. `bytes` at `p`, which was allocated
+ * last, become a part of the epoch, or are given back where it holds the same already. */
+static const void *share(void *p, size_t bytes)
+{
+    static struct blob {
+        uint64_t hash, epoch;
+        const void *at;
+        size_t bytes;
+    } blobs[BLOBS];
+    uint64_t hash = hash_of(p, bytes);
+    struct blob *b = &blobs[hash % BLOBS];
+    size_t start = (size_t)((uint8_t *)p - pool.data);
+    if (b->epoch == pool.epoch && b->hash == hash && b->bytes == bytes &&
+        memcmp(b->at, p, bytes) == 0) {
+        pool.used = start;
+        return b->at;
+    }
+    pool.used = start + CLP_ALIGN_UP(bytes, 16);
+    *b = (struct blob){hash, pool.epoch, p, bytes};
+    return p;
+}
+
 bool clp_event_members_crowded(void)
 {
     return pool.used > CLP_EVENT_MEMBERS_BYTES / 4 * 3;
@@ -122,12 +160,11 @@ static uint32_t runtime_frames(const struct clp_event *e, const struct clp_walk_
 
 /* ---- members ---- */
 
-static void copy_text(struct clp_event_member *m, unsigned i, struct clp_event *e)
+/* UTF-8 of at most text_bytes[i], NUL included, in `buf`; its length. */
+static size_t clean_text(const uint16_t *text, uint16_t units, unsigned i, char *buf)
 {
-    const uint16_t *text = clp_event_text(e, i);
-    char buf[TEXT_BYTES_MAX];
     struct clp_text t = clp_text_in(buf, text_bytes[i]);
-    uint16_t units = CLP_MIN(e->text_len[i], (uint16_t)CLP_EVENT_TEXT_UNITS);
+    units = CLP_MIN(units, (uint16_t)CLP_EVENT_TEXT_UNITS);
     /* A pair that the cut has parted is no character; NUL ends no text here. */
     if (units == CLP_EVENT_TEXT_UNITS && (text[units - 1] & 0xfc00) == 0xd800)
         units--;
@@ -140,18 +177,30 @@ static void copy_text(struct clp_event_member *m, unsigned i, struct clp_event *
             clp_text_add(&t, "\xef\xbf\xbd");
         at = (uint16_t)(run + 1);
     }
-    char *kept = t.len ? clp_event_members_alloc(t.len + 1) : NULL;
+    return t.len;
+}
+
+static void copy_text(struct clp_event_member *m, unsigned i, struct clp_event *e)
+{
+    char buf[TEXT_BYTES_MAX];
+    size_t len = clean_text(clp_event_text(e, i), e->text_len[i], i, buf);
+    char *kept = len ? clp_event_members_alloc(len + 1) : NULL;
     if (kept) {
-        memcpy(kept, buf, t.len);
-        m->texts[i] = kept;
-        m->text_len[i] = (uint16_t)t.len;
+        memcpy(kept, buf, len);
+        m->texts[i] = share(kept, len);
+        m->text_len[i] = (uint16_t)len;
     }
+}
+
+static const char *heap_name(uint64_t heap)
+{
+    static const char *const names[CLP_EVENT_HEAPS] = {"", "large", "pinned"};
+    return names[heap < CLP_EVENT_HEAPS ? heap : 0];
 }
 
 static void name_heap(struct clp_event_member *m, const struct clp_event *e)
 {
-    static const char *const names[CLP_EVENT_HEAPS] = {"", "large", "pinned"};
-    m->texts[1] = names[e->number2 < CLP_EVENT_HEAPS ? e->number2 : 0];
+    m->texts[1] = heap_name(e->number2);
     m->text_len[1] = (uint16_t)strlen(m->texts[1]);
 }
 
@@ -205,7 +254,6 @@ static bool copy_stack(struct clp_event_member *m, struct clp_event *e, uint64_t
     uint64_t *frames = clp_event_members_alloc((w.count - top + 1) * sizeof(*frames));
     if (!frames)
         return false;
-    m->frames = frames;
     m->count = clp_collect_encode(f + top, w.count - top, &w, frames);
     m->flags = clp_collect_flags(&w);
     if (m->count == 0) {
@@ -213,6 +261,7 @@ static bool copy_stack(struct clp_event_member *m, struct clp_event *e, uint64_t
         m->count = 1;
         m->flags = CLP_SAMPLE_NO_STACK;
     }
+    m->frames = share(frames, m->count * sizeof(*frames));
     return true;
 }
 
@@ -262,10 +311,14 @@ void clp_event_member_write(const struct clp_event_member *m, enum clp_sample_ki
     sink->event(sink->user, &out);
 }
 
-void clp_event_write_unsampled(enum clp_sample_kind kind, double value, double value2,
-                               uint64_t time_ns, const struct clp_events_sink *sink)
+void clp_event_write_unsampled(enum clp_sample_kind kind, const struct clp_event_name *name,
+                               double value, double value2, uint64_t time_ns,
+                               const struct clp_events_sink *sink)
 {
     uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_NO_EVENT_STACK, 0);
+    char text[TEXT_BYTES_MAX];
+    const char *heap = kind == CLP_SAMPLE_ALLOC && name ? heap_name(name->detail) : "";
+    size_t len = name ? clean_text(name->text, name->units, 0, text) : 0;
     struct clp_feed_event out = {
         .thread = clp_threads_process(),
         .time_ns = time_ns,
@@ -275,6 +328,8 @@ void clp_event_write_unsampled(enum clp_sample_kind kind, double value, double v
         .flags = CLP_SAMPLE_NO_STACK,
         .count = 1,
         .frames = &frame,
+        .texts = {text, heap},
+        .text_len = {(uint16_t)len, (uint16_t)strlen(heap)},
     };
     sink->event(sink->user, &out);
 }

@@ -3,6 +3,7 @@
 #ifndef CLP_SAMPLER_INPROC_EVENT_MEMBER_H
 #define CLP_SAMPLER_INPROC_EVENT_MEMBER_H
 
+#include "sampler/inproc/event_names.h"
 #include "sampler/inproc/events.h"
 
 #define CLP_EVENT_MEMBERS_BYTES (2u << 20)
@@ -40,9 +41,11 @@ size_t clp_event_members_bytes(void);
 /* Writes it for what it stands for. */
 void clp_event_member_write(const struct clp_event_member *m, enum clp_sample_kind kind,
                             double value, double value2, const struct clp_events_sink *sink);
-/* Writes values that no stack stands for, under the process. */
-void clp_event_write_unsampled(enum clp_sample_kind kind, double value, double value2,
-                               uint64_t time_ns, const struct clp_events_sink *sink);
+/* Writes values that no stack stands for, under the process. `name`: of an exception's type, or of
+ * a class, with its heap as detail; NULL: not known. */
+void clp_event_write_unsampled(enum clp_sample_kind kind, const struct clp_event_name *name,
+                               double value, double value2, uint64_t time_ns,
+                               const struct clp_events_sink *sink);
 
 /* A thread by its number in the kernel; NULL when it is not in the table (any more). */
 const struct clp_thread *clp_event_thread_of(int32_t tid);

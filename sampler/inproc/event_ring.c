@@ -14,7 +14,7 @@ enum { WRITING = 0, COMPLETE = 1, PADDING = 2 };
 static struct {
     uint8_t *data; /* NULL before the first init */
     _Atomic uint64_t lost;
-    _Atomic uint32_t pressing; /* 1: became half full, 2: and that was told */
+    _Atomic uint32_t pressing; /* 1: became an eighth full, 2: and that was told */
     /* Positions count up for ever, as in the capture ring. */
     alignas(64) _Atomic uint64_t head;
     alignas(64) _Atomic uint64_t tail;
@@ -55,7 +55,7 @@ static struct clp_event *reserve(uint64_t bytes, uint64_t room)
         pad = offset + bytes > CLP_EVENT_RING_BYTES ? CLP_EVENT_RING_BYTES - offset : 0;
         next = head + pad + bytes;
         int64_t used = (int64_t)(next - atomic_load_explicit(&ring.tail, memory_order_acquire));
-        if (used > (int64_t)CLP_EVENT_RING_BYTES / 2)
+        if (used > (int64_t)CLP_EVENT_RING_BYTES / 8)
             press();
         if (used > (int64_t)room)
             return NULL;

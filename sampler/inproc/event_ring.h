@@ -41,8 +41,8 @@ struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes,
  * once more with each 32nd part. It depends on what came before alone, never on the event at hand.
  * Any thread. */
 unsigned clp_event_ring_pressure(void);
-/* True once whenever the ring has become half full since it was last read: time to wake the loop.
- */
+/* True once whenever the ring has become an eighth full since it was last read: time to wake the
+ * loop, before chances have to fall. */
 bool clp_event_ring_presses(void);
 void clp_event_commit(struct clp_event *e);
 static inline uint16_t *clp_event_text(struct clp_event *e, unsigned i)

@@ -28,7 +28,7 @@
 /* Keywords and levels of Microsoft-Windows-DotNETRuntime (dotnet/runtime, ClrEtwAll.man). */
 #define KEYWORD_GC 0x1ull
 #define KEYWORD_CONTENTION 0x4000ull
-#define KEYWORD_EXCEPTION 0x8000ull
+#define KEYWORD_MONITORING 0x200000000ull
 #define KEYWORD_WAIT_HANDLE 0x40000000000ull
 #define KEYWORD_ALLOCATION_SAMPLING 0x80000000000ull
 enum { LEVEL_ERROR = 2, LEVEL_INFORMATION = 4, LEVEL_VERBOSE = 5 };
@@ -56,8 +56,11 @@ static struct clr_event_provider provider_of(unsigned kind)
     struct clr_event_provider p = {.name = provider_name, .level = LEVEL_INFORMATION};
     switch (kind) {
     case CLP_SAMPLE_EXCEPTION:
-        p.keywords = KEYWORD_EXCEPTION;
-        p.level = LEVEL_ERROR; /* one event a throw; from INFORMATION on it is four */
+        /* One event a throw; with its other keyword, that of exceptions, it is four from
+         * INFORMATION on. And the runtime makes texts for those three, for nobody, where another
+         * session has that level: it asks for the union of levels and keywords first. */
+        p.keywords = KEYWORD_MONITORING;
+        p.level = LEVEL_ERROR;
         break;
     case CLP_SAMPLE_ALLOC:
         p.keywords = S.major >= 10 ? KEYWORD_ALLOCATION_SAMPLING : KEYWORD_GC;

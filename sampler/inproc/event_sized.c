@@ -16,6 +16,15 @@ struct clp_threshold_member clp_event_sized_offer(struct clp_event_sized *s,
     return clp_threshold_offer(&s->threshold, key, count, size, clp_event_ring_pressure(), random);
 }
 
+/* The last stratum is nobody's. */
+void clp_event_sized_name(struct clp_event_sized *s, const struct clp_threshold_member *m,
+                          uint64_t key, const struct clp_event_words *text, uint16_t detail)
+{
+    struct clp_stratum *of = &s->strata[m->stratum];
+    if (m->stratum != CLP_EVENT_STRATA - 1)
+        clp_event_name_keep((struct clp_event_named){&of->key, &of->name}, key, text, detail);
+}
+
 bool clp_event_sized_is_early(const struct clp_event_sized *s, const struct clp_event *e)
 {
     return (int32_t)(e->epoch - s->epoch) > 0;
@@ -89,7 +98,18 @@ static void write_member(struct clp_event_sized *s, const struct clp_event_membe
     s->accounted_sum += sum;
 }
 
-/* What no stack stands for, all strata together. */
+static void write_unsampled(struct clp_event_sized *s, const struct clp_event_name *name,
+                            double count, double sum, uint64_t now_ns,
+                            const struct clp_events_sink *sink)
+{
+    if (count <= 0 && sum <= 0)
+        return;
+    clp_event_write_unsampled(s->kind, name, count, sum, now_ns, sink);
+    s->accounted_count += count;
+    s->accounted_sum += sum;
+}
+
+/* What no stack stands for: each class by its name, all that have none together. */
 static void write_carried(struct clp_event_sized *s, uint64_t now_ns,
                           const struct clp_events_sink *sink)
 {
@@ -98,15 +118,17 @@ static void write_carried(struct clp_event_sized *s, uint64_t now_ns,
         struct clp_event_stratum *of = &s->of[i];
         if (of->carried_count <= 0 && of->carried_sum <= 0)
             continue;
-        count += of->carried_count;
-        sum += of->carried_sum;
+        const struct clp_event_name *name =
+            clp_event_name_find(&s->strata[i].name, atomic_load(&s->strata[i].key));
+        if (name) {
+            write_unsampled(s, name, of->carried_count, of->carried_sum, now_ns, sink);
+        } else {
+            count += of->carried_count;
+            sum += of->carried_sum;
+        }
         of->carried_count = of->carried_sum = 0;
     }
-    if (count <= 0 && sum <= 0)
-        return;
-    clp_event_write_unsampled(s->kind, count, sum, now_ns, sink);
-    s->accounted_count += count;
-    s->accounted_sum += sum;
+    write_unsampled(s, NULL, count, sum, now_ns, sink);
 }
 
 /* Pages that no stratum uses stay untouched. */

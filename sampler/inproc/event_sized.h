@@ -38,6 +38,9 @@ void clp_event_sized_init(struct clp_event_sized *s, enum clp_sample_kind kind, 
 struct clp_threshold_member clp_event_sized_offer(struct clp_event_sized *s,
                                                   const struct clp_event_here *h, uint64_t key,
                                                   uint64_t count, uint64_t size);
+/* What the member's stratum, whose key was offered, is called: event_names.h. Any thread. */
+void clp_event_sized_name(struct clp_event_sized *s, const struct clp_threshold_member *m,
+                          uint64_t key, const struct clp_event_words *text, uint16_t detail);
 /* Notes in the ring's entry whose member it is. */
 static inline void clp_event_sized_mark(struct clp_event *e, const struct clp_threshold_member *m)
 {

@@ -5,6 +5,7 @@
 #include "sampler/inproc/event_exception.h"
 #include "sampler/inproc/event_gc.h"
 #include "sampler/inproc/event_live.h"
+#include "sampler/inproc/event_names.h"
 #include "sampler/inproc/event_owner.h"
 #include "sampler/inproc/event_path.h"
 #include "sampler/inproc/event_sized.h"
@@ -306,6 +307,7 @@ static void end_epoch(uint64_t now_ns, uint64_t pass, bool flush,
     if (flush && clp_events_running() & 1u << CLP_SAMPLE_WAIT)
         clp_event_waits_open(CLP_EVENT_WAIT_HANDLE, now_ns, pass, sink);
     clp_event_members_reset();
+    clp_event_names_sweep();
     epoch_begin_ns = now_ns;
 }
 
@@ -345,5 +347,6 @@ void clp_events_totals(struct clp_event_totals *ret)
 
 size_t clp_events_bytes(void)
 {
-    return clp_event_ring_bytes() + clp_event_members_bytes() + clp_event_live_bytes();
+    return clp_event_ring_bytes() + clp_event_members_bytes() + clp_event_live_bytes() +
+           clp_event_names_bytes();
 }

@@ -33,6 +33,26 @@ struct clp_feed_thread {
     struct clp_span span; /* that the ring says the thread is in; span_id 0 none */
 };
 
+/* What is told of events without a stack: their type, not whose they were. */
+static const struct {
+    uint8_t texts; /* so many of the first ones */
+    bool number;
+} told_of[CLP_SAMPLE_KIND_COUNT] = {
+    [CLP_SAMPLE_EXCEPTION] = {.texts = 1},
+    [CLP_SAMPLE_ALLOC] = {.texts = 2},
+    [CLP_SAMPLE_LIVE] = {.texts = 2, .number = true},
+    [CLP_SAMPLE_GC] = {.texts = 2, .number = true},
+};
+#define UNSENT_MAX 128u
+#define UNSENT_TEXT_BYTES 512u /* both; longer ones have no place */
+
+struct clp_feed_unsent {
+    uint16_t kind, text_len[CLP_EVENT_TEXTS];
+    uint64_t number;
+    double value, value2;
+    char text[UNSENT_TEXT_BYTES];
+};
+
 static unsigned index_of(enum clp_sample_kind kind)
 {
     static_assert(CLP_SAMPLE_CPU == 1 && CLP_SAMPLE_WALL == CLP_FEED_KINDS, "kinds that wait");
@@ -56,18 +76,23 @@ int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
 void clp_feed_close(struct clp_feed *f)
 {
     clp_pages_free(f->threads, ENTRIES * sizeof(struct clp_feed_thread));
+    clp_pages_free(f->unsent, UNSENT_MAX * sizeof(struct clp_feed_unsent));
     clp_idset_done(&f->images);
     clp_idset_done(&f->methods);
     clp_idset_done(&f->bodies);
     clp_idset_done(&f->endpoints);
+    clp_idset_done(&f->gone_images);
+    clp_idset_done(&f->gone_methods);
     memset(f, 0, sizeof(*f));
 }
 
 size_t clp_feed_bytes(const struct clp_feed *f)
 {
-    return f->slot_high * sizeof(struct clp_feed_thread) + clp_idset_bytes(&f->images) +
+    return (f->unsent ? UNSENT_MAX * sizeof(struct clp_feed_unsent) : 0) +
+           f->slot_high * sizeof(struct clp_feed_thread) + clp_idset_bytes(&f->images) +
            clp_idset_bytes(&f->methods) + clp_idset_bytes(&f->bodies) +
-           clp_idset_bytes(&f->endpoints);
+           clp_idset_bytes(&f->endpoints) + clp_idset_bytes(&f->gone_images) +
+           clp_idset_bytes(&f->gone_methods);
 }
 
 void clp_feed_count(struct clp_feed *f, enum clp_counter counter)
@@ -154,6 +179,41 @@ static int define_frames(struct clp_feed *f, const struct clp_feed_sample *s, ui
         ret_frames[i] = r == 0 ? s->frames[i] : clp_frame_make(CLP_FRAME_UNKNOWN, 0, 0);
     }
     return 0;
+}
+
+/* ---- ends of definitions ---- */
+
+static bool write_gone(struct clp_feed *f, enum clp_rec_type what, uint32_t id)
+{
+    struct clp_rec_gone rec = {
+        .rec = {.size = sizeof(rec), .type = CLP_REC_GONE}, .what = (uint16_t)what, .id = id};
+    return clp_ring_write(&f->ring, &rec.rec) == 0;
+}
+
+/* Native images stay. */
+static bool is_gone(enum clp_rec_type what, uint32_t id)
+{
+    return clp_bodies_gone(what, id) &&
+           (what != CLP_REC_IMAGE || clp_images_record(id, &scratch, sizeof(scratch)) == -ENOENT);
+}
+
+static bool tell_gone(struct clp_feed *f, enum clp_rec_type what, const struct clp_idset *defined,
+                      struct clp_idset *told)
+{
+    for (uint32_t id = 0; (id = clp_idset_next(defined, told, id)); id++) {
+        if (!is_gone(what, id))
+            continue;
+        if (!write_gone(f, what, id))
+            return false;
+        clp_idset_add(told, id);
+    }
+    return true;
+}
+
+void clp_feed_tell_gone(struct clp_feed *f)
+{
+    (void)(tell_gone(f, CLP_REC_METHOD, &f->methods, &f->gone_methods) &&
+           tell_gone(f, CLP_REC_IMAGE, &f->images, &f->gone_images));
 }
 
 /* ---- threads ---- */
@@ -385,6 +445,8 @@ static struct clp_feed_thread *entry_of(struct clp_feed *f, const struct clp_thr
             n.rest[i].waiting_at_ns = e->rest[i].waiting_at_ns;
         }
     }
+    if (e->defined)
+        (void)write_gone(f, CLP_REC_THREAD, e->thread_id);
     *e = n;
     if (at < SLOT_ENTRIES)
         f->slot_high = CLP_MAX(f->slot_high, at + 1);
@@ -494,6 +556,55 @@ static bool write_event(struct clp_feed *f, uint32_t thread_id, const struct clp
     return true;
 }
 
+/* What the event is of; false where nothing is told, or it is too long. */
+static bool unsent_key(const struct clp_feed_event *e, struct clp_feed_unsent *ret)
+{
+    size_t used = 0;
+    memset(ret, 0, sizeof(*ret));
+    ret->kind = e->kind;
+    ret->number = told_of[e->kind].number ? e->number : 0;
+    for (unsigned i = 0; i < told_of[e->kind].texts; i++) {
+        if (e->text_len[i] > sizeof(ret->text) - used)
+            return false;
+        if (e->text_len[i])
+            memcpy(ret->text + used, e->texts[i], e->text_len[i]);
+        used += ret->text_len[i] = e->text_len[i];
+    }
+    return used > 0;
+}
+
+static bool same_type(const struct clp_feed_unsent *a, const struct clp_feed_unsent *b)
+{
+    return a->kind == b->kind && a->number == b->number &&
+           memcmp(a->text_len, b->text_len, sizeof(a->text_len)) == 0 &&
+           memcmp(a->text, b->text, (size_t)a->text_len[0] + a->text_len[1]) == 0;
+}
+
+/* Where values of this type wait; NULL: with all of the kind. */
+static struct clp_feed_unsent *unsent_of(struct clp_feed *f, const struct clp_feed_event *e)
+{
+    static struct clp_feed_unsent key;
+    if (!unsent_key(e, &key))
+        return NULL;
+    if (!f->unsent)
+        f->unsent = clp_pages_alloc(UNSENT_MAX * sizeof(struct clp_feed_unsent));
+    for (uint32_t i = 0; f->unsent && i < f->unsent_count; i++)
+        if (same_type(&f->unsent[i], &key))
+            return &f->unsent[i];
+    if (!f->unsent || f->unsent_count == UNSENT_MAX)
+        return NULL;
+    f->unsent[f->unsent_count] = key;
+    return &f->unsent[f->unsent_count++];
+}
+
+static void keep_unsent(struct clp_feed *f, const struct clp_feed_event *e)
+{
+    struct clp_feed_unsent *u = unsent_of(f, e);
+    *(u ? &u->value : &f->waiting_events[e->kind].value) += e->value;
+    *(u ? &u->value2 : &f->waiting_events[e->kind].value2) += e->value2;
+    f->counters[CLP_CTR_DROP_RING_FULL]++;
+}
+
 void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e)
 {
     static uint64_t frames[CLP_WIRE_FRAMES_MAX];
@@ -503,9 +614,7 @@ void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e)
     if (define_thread(f, t, e->thread) && define_frames(f, &s, frames) == 0 &&
         define_span(f, t, e->span) && write_event(f, t->thread_id, e, flags, frames))
         return;
-    f->waiting_events[e->kind].value += e->value;
-    f->waiting_events[e->kind].value2 += e->value2;
-    f->counters[CLP_CTR_DROP_RING_FULL]++;
+    keep_unsent(f, e);
 }
 
 void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint64_t *frames,
@@ -517,27 +626,50 @@ void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint6
         ;
 }
 
-/* Those that no stack is left for: their sums, under a word. */
-static bool settle_events(struct clp_feed *f, uint64_t time_ns)
+/* Under a word, as the process's. */
+static bool write_stackless(struct clp_feed *f, struct clp_feed_event *e, uint64_t time_ns)
 {
     uint64_t frame = clp_frame_make(CLP_FRAME_SPECIAL, CLP_SPECIAL_NO_EVENT_STACK, 0);
+    const struct clp_thread *process = clp_threads_process();
+    struct clp_feed_thread *t = entry_of(f, process);
+    e->time_ns = time_ns;
+    e->flags = CLP_SAMPLE_NO_STACK;
+    e->count = 1;
+    return define_thread(f, t, process) && write_event(f, t->thread_id, e, e->flags, &frame);
+}
+
+/* From the last one on, so that those that are left when the ring is full are the first ones. */
+static bool settle_unsent(struct clp_feed *f, uint64_t time_ns)
+{
+    for (; f->unsent_count; f->unsent_count--) {
+        const struct clp_feed_unsent *u = &f->unsent[f->unsent_count - 1];
+        struct clp_feed_event e = {
+            .value = u->value,
+            .value2 = u->value2,
+            .number = u->number,
+            .kind = u->kind,
+            .texts = {u->text, u->text + u->text_len[0]},
+            .text_len = {u->text_len[0], u->text_len[1]},
+        };
+        if (!write_stackless(f, &e, time_ns))
+            return false;
+    }
+    return true;
+}
+
+/* Those that no stack is left for: their sums. */
+static bool settle_events(struct clp_feed *f, uint64_t time_ns)
+{
     for (uint16_t kind = 0; kind < CLP_SAMPLE_KIND_COUNT; kind++) {
         double value = f->waiting_events[kind].value, value2 = f->waiting_events[kind].value2;
+        struct clp_feed_event e = {.value = value, .value2 = value2, .kind = kind};
         if (value <= 0 && value2 <= 0)
             continue;
-        const struct clp_thread *process = clp_threads_process();
-        struct clp_feed_thread *t = entry_of(f, process);
-        struct clp_feed_event e = {.time_ns = time_ns,
-                                   .value = value,
-                                   .value2 = value2,
-                                   .kind = kind,
-                                   .flags = CLP_SAMPLE_NO_STACK,
-                                   .count = 1};
-        if (!define_thread(f, t, process) || !write_event(f, t->thread_id, &e, e.flags, &frame))
+        if (!write_stackless(f, &e, time_ns))
             return false;
         f->waiting_events[kind].value = f->waiting_events[kind].value2 = 0;
     }
-    return true;
+    return settle_unsent(f, time_ns);
 }
 
 static void show(const struct clp_feed *f, _Atomic uint64_t *shared)

@@ -28,16 +28,21 @@ struct clp_feed_totals {
 #define CLP_FEED_KINDS 2 /* kinds whose time waits for room: CPU, WALL */
 
 struct clp_feed_thread; /* what this reader knows of a thread */
+struct clp_feed_unsent; /* events of one type that wait for room */
 
 struct clp_feed {
     struct clp_ring ring;
     struct clp_idset images, methods, bodies, endpoints;
+    struct clp_idset gone_images, gone_methods; /* that was told */
     struct clp_feed_thread *threads;
     uint32_t slot_high;                  /* entries of slots in use: [0, slot_high) */
     uint64_t waiting_ns[CLP_FEED_KINDS]; /* of all samples that found the ring full */
     struct clp_feed_totals base;
     uint64_t counters[CLP_CTR_COUNT];
-    /* Values of events that found the ring full. */
+    /* Values of events that found the ring full: by what they are of, and what has no place there.
+     */
+    struct clp_feed_unsent *unsent; /* NULL before the first one */
+    uint32_t unsent_count;
     struct {
         double value, value2;
     } waiting_events[CLP_SAMPLE_KIND_COUNT];
@@ -103,6 +108,9 @@ void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint6
 /* Writes what waits for room, then the mark with the counters as they are. true when both are in
  * the ring; false: try later. */
 bool clp_feed_mark(struct clp_feed *f, uint64_t flush_id, uint64_t time_ns);
+
+/* Tells of what has unloaded since it was defined, as far as there is room. */
+void clp_feed_tell_gone(struct clp_feed *f);
 
 /* Counts a drop of a capture under its reason (CLP_CTR_DROP_*). */
 void clp_feed_count(struct clp_feed *f, enum clp_counter counter);

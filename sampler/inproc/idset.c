@@ -33,6 +33,18 @@ void clp_idset_add(struct clp_idset *s, uint32_t id)
     s->words[id / 64] |= 1ull << (id % 64);
 }
 
+uint32_t clp_idset_next(const struct clp_idset *s, const struct clp_idset *without, uint32_t from)
+{
+    for (uint32_t id = from; id < s->ids; id = (id / 64 + 1) * 64) {
+        uint64_t left = s->words[id / 64] >> (id % 64) << (id % 64);
+        if (id < without->ids)
+            left &= ~without->words[id / 64];
+        if (left)
+            return id / 64 * 64 + (uint32_t)__builtin_ctzll(left);
+    }
+    return 0;
+}
+
 void clp_idset_done(struct clp_idset *s)
 {
     clp_pages_free(s->words, s->ids / 8);

@@ -17,6 +17,8 @@ struct clp_idset {
 bool clp_idset_has(const struct clp_idset *s, uint32_t id);
 /* Best effort: a number that cannot be remembered is simply told again. */
 void clp_idset_add(struct clp_idset *s, uint32_t id);
+/* The first number from `from` on that is in the set and not in `without`; 0: there is none. */
+uint32_t clp_idset_next(const struct clp_idset *s, const struct clp_idset *without, uint32_t from);
 void clp_idset_done(struct clp_idset *s);
 size_t clp_idset_bytes(const struct clp_idset *s);
 

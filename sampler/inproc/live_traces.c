@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#define COMPACT_BYTES (128u << 10)        /* so many are not worth the work */
 #define BUCKETS (2 * CLP_LIVE_TRACES_MAX) /* a power of two */
 
 static struct {
@@ -124,7 +125,7 @@ uint32_t clp_live_traces_take(const uint64_t *frames, uint16_t count, uint16_t f
     }
     size_t size =
         CLP_ALIGN_UP(sizeof(struct clp_live_trace) + count * sizeof(*frames) + text_len, 8);
-    if (!has_room(size) && T.dead > 0)
+    if ((!has_room(size) && T.dead > 0) || (T.dead > T.used / 2 && T.used >= COMPACT_BYTES))
         compact();
     if (!has_room(size))
         return CLP_LIVE_TRACE_NONE;

@@ -329,7 +329,7 @@ uint32_t clp_modules_image_id_locked(uint32_t number)
     return m->image_id;
 }
 
-static uint32_t number_of_image_locked(uint32_t image_id)
+uint32_t clp_modules_of_image_locked(uint32_t image_id)
 {
     for (uint32_t n = 1; n <= modules.high; n++)
         if (clp_modules_at_locked(n)->image_id == image_id)
@@ -341,7 +341,7 @@ static uint32_t number_of_image_locked(uint32_t image_id)
 static void learn_mvid(uint32_t image_id)
 {
     clp_code_lock();
-    uint32_t number = number_of_image_locked(image_id);
+    uint32_t number = clp_modules_of_image_locked(image_id);
     bool ask = number && !clp_modules_at_locked(number)->mvid_known &&
                !clp_modules_collectible_locked(number);
     clp_code_unlock();
@@ -385,7 +385,7 @@ int clp_modules_image_record(uint32_t image_id, void *buf, size_t cap)
         return -ENOENT;
     learn_mvid(image_id);
     clp_code_lock();
-    uint32_t number = number_of_image_locked(image_id);
+    uint32_t number = clp_modules_of_image_locked(image_id);
     int r = number ? image_record_locked(clp_modules_at_locked(number), buf, cap) : -ENOENT;
     clp_code_unlock();
     return r;

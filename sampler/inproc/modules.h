@@ -69,6 +69,7 @@ struct clr_metadata *clp_modules_metadata(uint32_t number);
 
 /* The wire's image id of a module, given out on first use. Loop thread. */
 uint32_t clp_modules_image_id_locked(uint32_t number);
+uint32_t clp_modules_of_image_locked(uint32_t image_id); /* its number; 0 = gone */
 /* Contents of the IMAGE record; size, -ENOENT or -ENOSPC. Loop thread; asks for the MVID. */
 int clp_modules_image_record(uint32_t image_id, void *buf, size_t cap);
 

@@ -377,7 +377,7 @@ static void add_managed(int32_t tid, uint64_t clr_thread, const struct self *sel
     r->wall.account.from_ns -= self->clock_ns; /* it has lived at least as long as it ran */
     r->rearmed_ns = r->counted_at_ns = r->made_at_ns;
     clp_table_publish(r); /* from here on it is the loop's; its captures must find it */
-    if (self->is_self && clp_thread_table.sampling)
+    if (self->is_self && clp_thread_table.sampling && clp_thread_table.interval_ns)
         clp_table_arm_new(r);
 }
 

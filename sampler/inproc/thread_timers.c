@@ -16,7 +16,7 @@ bool clp_record_has_timer(const struct clp_record *r)
 
 bool clp_record_wants_stacks(const struct clp_record *r)
 {
-    if (r->unsignalled)
+    if (r->unsignalled || !clp_thread_table.interval_ns)
         return false;
     return r->pub.kind == CLP_THREAD_MANAGED || r->pub.kind == CLP_THREAD_RUNTIME ||
            (r->pub.kind == CLP_THREAD_NATIVE && clp_thread_table.native_stacks);

@@ -395,9 +395,10 @@ void clp_threads_start(uint64_t interval_ns, bool native_stacks)
 {
     if (!clp_thread_table.records || clp_capture_forked())
         return;
+    bool resumes = interval_ns && !clp_thread_table.interval_ns;
     set_native_stacks(native_stacks);
     set_interval(interval_ns);
-    if (clp_thread_table.sampling)
+    if (clp_thread_table.sampling && !resumes)
         return;
     uint64_t now = clp_clock_monotonic_ns();
     state.own_tid = (int32_t)clp_raw3(SYS_gettid, 0, 0, 0);

@@ -52,8 +52,9 @@ void clp_threads_named(uint64_t clr_thread, const uint16_t *utf16, size_t units)
 /* The span cell of a live thread, made or (NULL) given back. Any thread, as above. */
 void clp_threads_span(int32_t tid, const struct clp_span_cell *cell);
 
-/* Sampling on: timers for active threads with this mean interval, baseline of all clocks = now.
- * Called again while on it only changes the two settings. The caller enables the capture before it
+/* Sampling on: timers for active threads with this mean interval (0: none, only clocks), baseline
+ * of all clocks = now. Called again while on it only changes the two settings; from an interval of
+ * 0 on there is a new baseline. The caller enables the capture before it
  * (clp_capture_enable) and installs the signal; without timers (clp_probe_result) it still
  * accounts. Off: all timers deleted; flush first. */
 void clp_threads_start(uint64_t interval_ns, bool native_stacks);

@@ -27,6 +27,7 @@
 #define FLUSH_SHOTS 512u
 #define SHORT_LIFE_NS (20 * CLP_NSEC_PER_MSEC)
 #define FROZEN_NS CLP_NSEC_PER_SEC /* beyond what a round may be late */
+#define OWN_WAIT_EVERY_NS (100 * CLP_NSEC_PER_MSEC)
 
 #define ENDS_LEAST 8u   /* to be believed */
 #define ENDS_MOST 1024u /* then it fades */
@@ -47,7 +48,8 @@ static struct {
     int64_t tokens_ns; /* CPU time that may be spent now */
     uint64_t refilled_ns;
     uint64_t round_ns;    /* of the last round */
-    uint64_t own_wait_ns; /* the loop's own time on the run queue then */
+    uint64_t own_wait_ns; /* the loop's own time on the run queue then, or shortly before */
+    uint64_t own_read_ns;
     uint64_t random;
     struct clp_wall_waits waits[2][2]; /* inside a request or not; able to run at the look or not */
     struct clp_wall_totals totals;
@@ -458,11 +460,14 @@ static void give_frozen(struct clp_record *r, uint64_t now_ns, uint64_t frozen_n
  * for a CPU: somebody has stopped the process, by a signal or a freezer. */
 static void look_for_frozen(uint64_t now_ns)
 {
-    uint64_t waited = own_wait();
     /* Wall time may have begun within this round, after its clock was read. */
     uint64_t away = now_ns > W.round_ns ? now_ns - W.round_ns : 0;
+    if (away < FROZEN_NS && now_ns - W.own_read_ns < OWN_WAIT_EVERY_NS)
+        return; /* the kernel makes a text of it: not in each round */
+    uint64_t waited = own_wait();
     uint64_t queued = waited - W.own_wait_ns;
     W.own_wait_ns = waited;
+    W.own_read_ns = now_ns;
     if (waited == NOT_COUNTED || away < FROZEN_NS || queued > away / 2)
         return;
     for (uint32_t i = 0; i < clp_table_count(); i++) {
@@ -543,6 +548,7 @@ int clp_wall_start(uint64_t now_ns, uint32_t budget_ppm, bool keep_files,
     W.tokens_ns = BURST_NS;
     W.refilled_ns = W.round_ns = now_ns;
     W.own_wait_ns = own_wait();
+    W.own_read_ns = now_ns;
     begin_all(now_ns);
     clp_thread_table.ended = thread_ended;
     W.running = true;

@@ -5,6 +5,8 @@ A limit is checked where the project promises one; every figure is printed eithe
 CLP_BENCH_PAIRS is the number of pairs (20)."""
 
 import glob
+import itertools
+import math
 import os
 import random
 import re
@@ -80,39 +82,51 @@ class BenchSpans(WebCase):
 
 
 class BenchWeb(WebCase):
-    """What profiling with all types costs a web server whose requests allocate, throw and lock. One process:
-    rounds with and without a recording alternate."""
+    """What profiling with all types costs a web server whose requests allocate, throw and lock, once it has found
+    its pace. Two servers, wrk goes to the one and the other in turn; first the one is recorded, then the other, so
+    that what else they differ in falls out."""
 
-    SECONDS = int(os.environ.get("CLP_BENCH_WRK_SECONDS", "3"))
+    SECONDS = int(os.environ.get("CLP_BENCH_WRK_SECONDS", "2"))
+    SETTLE_SECONDS = 8  # more than an epoch of events
     TYPES = "cpu,wall,exceptions,allocations,locks,liveheap,gc"
 
-    def rate(self, server, recorded):
-        recorder = None
-        if recorded:
-            recorder = self.record(server, 3600, "--types", self.TYPES)
-            self.hook_runs(server, recorder)
+    def figures(self, server):
+        """Requests a second, and CPU time of one in ns."""
+        before = harness.cpu_ns(server.pid)
         rate = self.load(server, "/load", 16, self.SECONDS).result()
-        if recorder:
-            self.profile = recorder.finish()
-            wait_for(lambda: not server.library_runs(), 20, "the library's thread ends")
-        return rate
+        return rate, (harness.cpu_ns(server.pid) - before) / (rate * self.SECONDS)
+
+    def phase(self, recorded, other, pairs):
+        """With over without, of each pair."""
+        recorder = self.record(recorded, 3600, "--types", self.TYPES)
+        self.hook_runs(recorded, recorder)
+        self.load(recorded, "/load", 16, self.SETTLE_SECONDS).result()
+        ratios = []
+        for pair in range(pairs):
+            servers = [recorded, other] if pair % 2 else [other, recorded]
+            got = {server: self.figures(server) for server in servers}
+            ratios.append([a / b for a, b in zip(got[recorded], got[other])])
+        self.profile = recorder.finish()
+        wait_for(lambda: not recorded.library_runs(), 20, "the library's thread ends")
+        for kind in ("exceptions", "alloc_space", "lock_contentions", "wall", "cpu", "inuse_space", "gc_pause"):
+            self.assertGreater(self.profile.total(kind), 0, kind)
+        print(f"recorded {self.profile.duration_ns / 1e9:.0f} s: {self.profile.number('exceptions')} exceptions, "
+              f"{self.profile.number('alloc_bytes') / 1e6:.0f} MB, {self.profile.number('lock_contentions')} waits; "
+              f"requests per second with and without at last "
+              f"{got[recorded][0]:.0f} and {got[other][0]:.0f}")
+        return ratios
 
     def test_web(self):
-        server = self.web(tracer="none")
-        for recorded in (False, True, False):  # compiled, and compiled again
-            self.rate(server, recorded)
-        ratios, order = [], random.Random(5)
-        for _ in range(PAIRS):
-            rates = {recorded: self.rate(server, recorded) for recorded in order.sample([False, True], 2)}
-            ratios.append(rates[True] / rates[False])
-        median, low, high = interval(ratios)
-        print(f"requests per second with all types / without: x {median:.4f} [{low:.4f}, {high:.4f}], {PAIRS} pairs; "
-              f"last {rates[True]:.0f} and {rates[False]:.0f} a second, with "
-              f"{self.profile.number('exceptions')} exceptions, "
-              f"{self.profile.number('alloc_bytes') / 1e6:.0f} MB, {self.profile.number('lock_contentions')} waits")
-        for kind in ("exceptions", "alloc_space", "lock_contentions", "wall", "cpu"):
-            self.assertGreater(self.profile.total(kind), 0, kind)
-        self.assertGreaterEqual(high, 0.98)
+        servers = [self.web(tracer="none"), self.web(tracer="none")]
+        for server in servers:  # compiled, and compiled again
+            self.load(server, "/load", 16, 6).result()
+        half = max(2, PAIRS // 2)
+        both = zip(self.phase(servers[0], servers[1], half), self.phase(servers[1], servers[0], half))
+        rates, costs = zip(*([math.sqrt(a * b) for a, b in zip(*pair)] for pair in both))
+        results = [interval(ratios) for ratios in (rates, costs)]
+        for what, got in zip(("requests per second", "CPU time of a request"), results):
+            print("{} with all types / without: x {:.4f} [{:.4f}, {:.4f}], {} pairs".format(what, *got, 2 * half))
+        self.assertGreaterEqual(results[0][2], 0.98)
 
 
 class Figures:
@@ -242,20 +256,24 @@ class BenchEvents(Case):
 
     SECONDS = 3
 
-    def ratio(self, mode, types, figure):
+    def ratios(self, mode, types, figures):
+        """For each of `figures`, name to function of a truth: median and interval of with over without."""
         target = self.target(*mode)
-        ratios, order = [], random.Random(11)
-        for _ in range(max(3, PAIRS // 2)):
+        ratios, order = {name: [] for name in figures}, random.Random(11)
+        for _ in range(PAIRS):
             rounds = {}
             for recorded in order.sample([False, True], 2):
-                rounds[recorded] = self.one_round(target, types if recorded else None, figure)
-            ratios.append(rounds[True] / rounds[False])
-        median, low, high = interval(ratios)
-        print(f"{' '.join(map(str, mode))}, {types}: x {median:.4f} [{low:.4f}, {high:.4f}], "
-              f"{len(ratios)} pairs")
-        return median, low, high
+                rounds[recorded] = self.one_round(target, types if recorded else None)
+            for name, figure in figures.items():
+                ratios[name].append(figure(rounds[True]) / figure(rounds[False]))
+        results = {name: interval(values) for name, values in ratios.items()}
+        for name, got in results.items():
+            print("{}, {}: {} x {:.4f} [{:.4f}, {:.4f}], {} pairs".format(
+                " ".join(map(str, mode)), types, name, *got, PAIRS))
+        target.close()
+        return results
 
-    def one_round(self, target, types, figure):
+    def one_round(self, target, types):
         recorder = None
         if types:
             recorder = self.record(target, 30, "--types", types)
@@ -268,31 +286,58 @@ class BenchEvents(Case):
             recorder.wait(30)
             recorder.close()
             wait_for(lambda: not target.library_runs(), 20, "the library's thread ends")
-        return figure(truth)
+        return truth
 
-    @staticmethod
-    def cpu_of_a_throw(truth):
-        return truth["process_cpu_ns"] / sum(truth["thrown"].values())
+    THROWS = {
+        "CPU of a throw and the work beside it":
+            lambda t: t["process_cpu_ns"] / sum(t["thrown"].values()),
+        "throws a second":
+            lambda t: sum(t["thrown"].values()) / (t["end_ns"] - t["begin_ns"])}
 
     def test_exceptions(self):
-        """CPU of a throw and the work beside it: two busy threads, 200,000 throws a second in all."""
-        _, low, _ = self.ratio(("exceptions", "--busy", 100000, "--threads", 2), "exceptions",
-                               self.cpu_of_a_throw)
-        self.assertLessEqual(low, 1.1)
-        self.ratio(("exceptions", "--rate", 0, "--threads", 2), "exceptions", self.cpu_of_a_throw)
+        """Two busy threads, 200,000 throws a second in all."""
+        results = self.ratios(("exceptions", "--busy", 100000, "--threads", 2), "exceptions", self.THROWS)
+        self.assertGreaterEqual(results["throws a second"][2], 0.9)
+
+    def test_throws_alone(self):
+        self.ratios(("exceptions", "--rate", 0, "--threads", 2), "exceptions", self.THROWS)
+
+    ALLOCATED = {"CPU": lambda t: t["process_cpu_ns"]}
 
     def test_allocations(self):
-        """CPU of a busy thread that allocates 1 GB a second; then of one that does nothing else."""
-        _, low, _ = self.ratio(("allocations", "--rounds", 6, "--alternate", 1, "--busy", 1000),
-                               "allocations", lambda t: t["process_cpu_ns"])
-        self.assertLessEqual(low, 1.03)
-        self.ratio(("allocations", "--rounds", 8), "allocations", lambda t: t["process_cpu_ns"])
+        """A busy thread that allocates 1 GB a second."""
+        results = self.ratios(("allocations", "--rounds", 6, "--alternate", 1, "--busy", 1000), "allocations",
+                              self.ALLOCATED)
+        self.assertLessEqual(results["CPU"][1], 1.03)
+
+    def test_allocations_alone(self):
+        self.ratios(("allocations", "--rounds", 8), "allocations", self.ALLOCATED)
+
+
+def quantile(values, part):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(part * len(values)))]
+
+
+def pooled(with_, without, part, rounds=400):
+    """The ratio of a quantile over all rounds' values, and its 95 % interval: rounds are drawn anew, not values, which
+    are not independent of those of their round."""
+    source = random.Random(20240229)
+
+    def drawn(series):
+        return quantile(itertools.chain(*source.choices(series, k=len(series))), part)
+
+    ratios = sorted(drawn(with_) / drawn(without) for _ in range(rounds))
+    whole = [quantile([value for values in series for value in values], part) for series in (with_, without)]
+    return whole[0] / whole[1], ratios[int(rounds * 0.025)], ratios[int(rounds * 0.975)]
 
 
 class BenchHeap(Case):
-    """Collections of a 3 GB heap: what COR_PRF_MONITOR_GC would make ten times as long."""
+    """Collections of a 3 GB heap: what COR_PRF_MONITOR_GC would make ten times as long. Rounds with and without
+    a recording alternate in one process, and are compared with those before the first one."""
 
     TYPES = "cpu,wall,exceptions,allocations,locks,liveheap,gc"
+    MODE = ("bigheap", "--replace-mb", 60, "--churn-mb", 1200, "--background", 2)
 
     def one_round(self, target, recorded):
         recorder = None
@@ -306,27 +351,34 @@ class BenchHeap(Case):
             wait_for(lambda: not target.library_runs(), 20, "the library's thread ends")
         return truth
 
+    def compare(self, what, with_, without):
+        pauses = [[t["each_pause_ns"] for t in rounds] for rounds in (with_, without)]
+        background = [sum(t["background"] for t in rounds) / len(rounds) for rounds in (with_, without)]
+        result = {"p99": pooled(*pauses, 0.99), "median": pooled(*pauses, 0.5)}
+        for name, got in result.items():
+            print("{}: {} of pauses x {:.3f} [{:.3f}, {:.3f}], {} and {} of them".format(
+                what, name, *got, *(sum(map(len, rounds)) for rounds in pauses)))
+        print("{}: background collections a round {:.2f} and {:.2f}".format(what, *background))
+        self.assertGreaterEqual(min(background), 1)
+        self.assertLessEqual(result["p99"][1], 1.1, what)
+        self.assertGreaterEqual(result["p99"][2], 0.9, what)
+        self.assertAlmostEqual(background[0] / background[1], 1, delta=0.1, msg=what)
+
     def test_big_heap(self):
-        """Rounds before, with, and after a recording, in turn: after the first all plain ones come after one."""
-        target = self.target("bigheap", "--heap-mb", os.environ.get("CLP_BENCH_HEAP_MB", "3000"))
-        first = self.one_round(target, False)
-        plain, recorded = [], []
-        for _ in range(max(3, PAIRS // 2)):
-            recorded.append(self.one_round(target, True))
-            plain.append(self.one_round(target, False))
-        print(f"heap {plain[-1]['heap_bytes'] / 1e9:.1f} GB, collections of generation 0, 1, 2 before, with and after: "
-              f"{first['collections']}, {recorded[-1]['collections']}, {plain[-1]['collections']}")
-        for name, figure, least in (
-                ("99th percentile of pauses", lambda t: t["pauses"]["p99_ns"], 0),
-                ("median pause", lambda t: t["pauses"]["p50_ns"], 0),
-                ("background collections", lambda t: t["background"], 4)):
-            with_, without = ([figure(t) for t in rounds] for rounds in (recorded, plain))
-            median, low, high = interval([a / b for a, b in zip(with_, without)])
-            print(f"{name}: x {median:.3f} [{low:.3f}, {high:.3f}], with {with_}, after {without}, "
-                  f"before {figure(first)}")
-            self.assertGreaterEqual(min(with_ + without), least, name)
-            self.assertLessEqual(low, 1.1, name)
-            self.assertGreaterEqual(high, 0.9, name)
+        target = self.target(*self.MODE, "--heap-mb", os.environ.get("CLP_BENCH_HEAP_MB", "3000"))
+        few, order = max(3, PAIRS // 4), random.Random(13)
+        self.one_round(target, False)  # compiled
+        before = [self.one_round(target, False) for _ in range(few)]
+        rounds = {True: [], False: []}
+        for _ in range(PAIRS):
+            for recorded in order.sample([False, True], 2):
+                rounds[recorded].append(self.one_round(target, recorded))
+        after = [self.one_round(target, False) for _ in range(few)]
+        print(f"heap {after[-1]['heap_bytes'] / 1e9:.1f} GB, 99th percentile of pauses "
+              f"{quantile(after[-1]['each_pause_ns'], 0.99) / 1e6:.1f} ms, collections of generation 0, 1, 2 in the last "
+              f"round {after[-1]['collections']}")
+        self.compare("recorded / not", rounds[True], rounds[False])
+        self.compare("after detach / before", after, before)
 
 
 class BenchAgent(Case):

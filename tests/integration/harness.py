@@ -6,6 +6,7 @@ CLP_PEER (the second profiler).  Everything a test starts lies in its own tempor
 ended before the test ends."""
 
 import contextlib
+import ctypes
 import json
 import os
 import select
@@ -313,6 +314,37 @@ def record_work(test, target, length, *options, env=None):
     work = cpu_ns(target.pid) - work_before
     profile = recorder.finish()
     return Recorded(profile, truth, work, cpu_ns(target.pid) - before)
+
+
+PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH, WAIT_ALL = 0x4206, 0x4207, 17, 0x40000000
+FUTEX = "202 "
+
+
+@contextlib.contextmanager
+def held(tid, asleep=False):
+    """One thread of a child gets no time; the others run on. `asleep`: it is taken while it waits, holding nothing."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+
+    def call(request):
+        if libc.ptrace(request, tid, None, None) < 0:
+            raise OSError(ctypes.get_errno(), "ptrace")
+
+    def stop():
+        call(PTRACE_SEIZE)
+        call(PTRACE_INTERRUPT)
+        os.waitpid(tid, WAIT_ALL)
+        with open(f"/proc/{tid}/syscall") as file:
+            if not asleep or file.read().startswith(FUTEX):
+                return True
+        call(PTRACE_DETACH)
+        return False
+
+    wait_for(stop, 30, "the thread sleeps")
+    try:
+        yield
+    finally:
+        call(PTRACE_DETACH)
 
 
 def thread_cpu(truth, key="threads"):

@@ -11,7 +11,7 @@ import tempfile
 import time
 
 MAGIC = 0x3145524957504C43
-VERSION = 7
+VERSION = 8
 HEADER_BYTES = 4096
 RECORDS = {2: "image", 3: "method", 4: "body", 5: "thread", 6: "sample", 7: "mark"}
 MANAGED, NATIVE, SPECIAL, UNKNOWN = 1, 2, 3, 4

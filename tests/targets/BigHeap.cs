@@ -126,6 +126,9 @@ internal sealed class BigHeapMode : Mode
         json.WriteNumber("background", background);
         json.WriteNumber("heap_bytes", GC.GetTotalMemory(false));
         Percentiles.Write(json, "pauses", new[] { pauses });
+        json.WriteStartArray("each_pause_ns");
+        pauses.ForEach(json.WriteNumberValue);
+        json.WriteEndArray();
         crew.Describe(json);
     }
 }

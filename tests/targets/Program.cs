@@ -50,6 +50,7 @@ internal static class Program
         ["allocations"] = o => new AllocationsMode(o),
         ["locks"] = o => new LocksMode(o),
         ["everything"] = o => new EverythingMode(o),
+        ["kinds"] = o => new KindsMode(o),
         ["bigheap"] = o => new BigHeapMode(o),
         ["leak"] = o => new LeakMode(o),
         ["owners"] = o => new OwnersMode(o),

@@ -14,7 +14,7 @@ add_library(clp_loop_under_test STATIC
   ${CLP_LOOP_DIR}/self_memory.c ${CLP_LOOP_DIR}/wall.c ${CLP_LOOP_DIR}/wall_account.c
   ${CLP_LOOP_DIR}/wall_shot.c
   ${CLP_LOOP_DIR}/events.c ${CLP_LOOP_DIR}/event_session.c ${CLP_LOOP_DIR}/event_ring.c
-  ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c
+  ${CLP_LOOP_DIR}/event_thread.c ${CLP_LOOP_DIR}/event_path.c ${CLP_LOOP_DIR}/event_member.c ${CLP_LOOP_DIR}/event_names.c
   ${CLP_LOOP_DIR}/event_exception.c ${CLP_LOOP_DIR}/event_sized.c ${CLP_LOOP_DIR}/event_alloc.c
   ${CLP_LOOP_DIR}/event_owner.c ${CLP_LOOP_DIR}/event_live.c
   ${CLP_LOOP_DIR}/live_table.c ${CLP_LOOP_DIR}/live_traces.c
@@ -48,6 +48,9 @@ clp_unit_test(test-estimator SOURCES ${CLP_LOOP_TEST_DIR}/test-estimator.c
 target_link_libraries(test-estimator PRIVATE m)
 clp_unit_test(test-event-path SOURCES ${CLP_LOOP_TEST_DIR}/test-event-path.c
   ${CLP_LOOP_DIR}/event_path.c)
+clp_unit_test(test-event-names SOURCES ${CLP_LOOP_TEST_DIR}/test-event-names.c
+  ${CLP_LOOP_DIR}/event_names.c)
+target_link_libraries(test-event-names PRIVATE Threads::Threads)
 clp_unit_test(test-event-ring SOURCES ${CLP_LOOP_TEST_DIR}/test-event-ring.c
   ${CLP_LOOP_DIR}/event_ring.c USES clp_core)
 target_link_libraries(test-event-ring PRIVATE Threads::Threads)

@@ -77,6 +77,14 @@ int clp_bodies_image_record(uint32_t image_id, void *buf, size_t cap)
     return image_id < 100 ? image_record(image_id, buf) : -ENOENT;
 }
 
+static uint32_t unloaded_from = UINT32_MAX; /* methods and managed images with this number and on */
+
+bool clp_bodies_gone(enum clp_rec_type what, uint32_t id)
+{
+    (void)what;
+    return id >= unloaded_from;
+}
+
 int clp_spans_endpoint_name(uint32_t endpoint, char *ret)
 {
     if (endpoint >= 50)
@@ -107,6 +115,10 @@ struct fixture {
     struct clp_rec_span last_span;
     uint32_t last_endpoint;
     uint64_t last_root;
+    struct clp_rec_gone last_gone;
+    double events;
+    char event_text[2][64];
+    struct clp_rec_event last_event;
 };
 
 static struct clp_thread threads[64];
@@ -215,6 +227,15 @@ static void take(struct fixture *f, const struct clp_reader_record *rec)
     case CLP_REC_ROOT:
         assert_true(f->definitions[5000 + rec->root.rec->endpoint] > 0);
         f->last_root = rec->root.rec->local_root_span_id;
+        break;
+    case CLP_REC_GONE:
+        f->last_gone = *rec->gone.rec;
+        break;
+    case CLP_REC_EVENT:
+        f->last_event = *rec->event.rec;
+        f->events += rec->event.rec->value;
+        for (unsigned i = 0; i < CLP_EVENT_TEXTS; i++)
+            snprintf(f->event_text[i], sizeof(f->event_text[i]), "%s", rec->event.texts[i]);
         break;
     default:
         break;
@@ -567,6 +588,112 @@ static void an_endpoint_comes_before_its_root(void **state)
     assert_int_equal(f->last_span.span_id, 3);
 }
 
+/* Not even the smallest record. */
+static void fill_up(struct fixture *f)
+{
+    const struct clp_rec pad = {.size = sizeof(pad), .type = CLP_REC_PAD};
+    fill_ring(f, 0);
+    while (clp_ring_write(&f->feed.ring, &pad) == 0)
+        continue;
+}
+
+static void event(struct fixture *f, uint16_t kind, const char *a, const char *b)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_UNKNOWN, 0, 0);
+    struct clp_feed_event e = {.thread = &threads[1],
+                               .time_ns = 1,
+                               .value = 1,
+                               .value2 = 8,
+                               .kind = kind,
+                               .count = 1,
+                               .frames = &frame,
+                               .texts = {a, b},
+                               .text_len = {(uint16_t)strlen(a), (uint16_t)strlen(b)}};
+    clp_feed_event(&f->feed, &e);
+}
+
+/* Each in a fixture of its own: what comes in front of the mark. */
+static void assert_unsent(struct fixture *f, double value, const char *a, const char *b)
+{
+    double before = f->events;
+    read_all(f);
+    assert_true(clp_feed_mark(&f->feed, 1, 2));
+    read_all(f);
+    assert_true(f->events - before == value);
+    assert_string_equal(f->event_text[0], a);
+    assert_string_equal(f->event_text[1], b);
+    assert_int_equal(f->last_event.flags, CLP_SAMPLE_NO_STACK);
+    assert_true(clp_feed_mark(&f->feed, 2, 3)); /* once */
+    read_all(f);
+    assert_true(f->events - before == value);
+}
+
+static void a_full_ring_takes_no_type_away(void **state)
+{
+    struct fixture *f = *state;
+    event(f, CLP_SAMPLE_EXCEPTION, "T1", "message");
+    read_all(f);
+    assert_string_equal(f->event_text[1], "message");
+    fill_up(f);
+    event(f, CLP_SAMPLE_EXCEPTION, "T1", "one");
+    event(f, CLP_SAMPLE_EXCEPTION, "T1", "another");
+    assert_unsent(f, 2, "T1", "");
+    fill_up(f);
+    event(f, CLP_SAMPLE_ALLOC, "Class", "large");
+    assert_unsent(f, 1, "Class", "large");
+    fill_up(f);
+    event(f, CLP_SAMPLE_LOCK, "owner", ""); /* whose it was is no type */
+    assert_unsent(f, 1, "", "");
+    assert_int_equal(f->feed.counters[CLP_CTR_DROP_RING_FULL], 4);
+}
+
+static void types_without_end_are_counted_together(void **state)
+{
+    struct fixture *f = *state;
+    char name[32];
+    event(f, CLP_SAMPLE_EXCEPTION, "T", "");
+    fill_up(f);
+    for (unsigned i = 0; i < 5000; i++) {
+        snprintf(name, sizeof(name), "Type%u", i);
+        event(f, CLP_SAMPLE_EXCEPTION, name, "");
+    }
+    read_all(f);
+    unsigned before = f->of_type[CLP_REC_EVENT];
+    assert_true(clp_feed_mark(&f->feed, 1, 2));
+    read_all(f);
+    assert_true(f->events == 5001);
+    assert_in_range(f->of_type[CLP_REC_EVENT] - before, 100, 200);
+}
+
+/* Once each, and a thread when its place goes to another. */
+static void what_has_gone_is_told(void **state)
+{
+    struct fixture *f = *state;
+    sample_of_body(f, 1, 5);
+    sample_of_body(f, 1, 6);
+    clp_feed_tell_gone(&f->feed);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_GONE], 0);
+    unloaded_from = 1006; /* the method of body 6; images below stay */
+    fill_up(f);
+    clp_feed_tell_gone(&f->feed);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_GONE], 0);
+    for (int i = 0; i < 2; i++)
+        clp_feed_tell_gone(&f->feed);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_GONE], 1);
+    assert_int_equal(f->last_gone.what, CLP_REC_METHOD);
+    assert_int_equal(f->last_gone.id, 1006);
+    threads[1].thread_id = 50;
+    sample_of_body(f, 1, 5);
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_GONE], 2);
+    assert_int_equal(f->last_gone.what, CLP_REC_THREAD);
+    assert_int_equal(f->last_gone.id, 2);
+    unloaded_from = UINT32_MAX;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -583,6 +710,9 @@ int main(void)
         WITH_FEED(test_a_slot_changes_hands_while_the_ring_is_full),
         WITH_FEED(test_threads_without_a_slot),
         WITH_FEED(test_counters_begin_where_the_reader_joined),
+        WITH_FEED(a_full_ring_takes_no_type_away),
+        WITH_FEED(types_without_end_are_counted_together),
+        WITH_FEED(what_has_gone_is_told),
         cmocka_unit_test(test_idset),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,10 +8,12 @@
 
 #include "agent/profile_build.h"
 #include "pprof/encode.h"
+#include "pprof/model.h"
 
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -154,6 +156,90 @@ static void what_is_in_use_keeps_its_name(void **state)
     clp_profile_free(p);
 }
 
+static void gone(enum clp_rec_type what, uint32_t id)
+{
+    struct clp_rec_gone g = {.what = (uint16_t)what, .id = id};
+    struct clp_reader_record r = {.type = CLP_REC_GONE, .gone = {.rec = &g}};
+    clp_build_record(build, &r);
+}
+
+static void define_thread(uint32_t id)
+{
+    struct clp_rec_thread t = {.thread_id = id, .tid = 1, .kind = CLP_THREAD_MANAGED};
+    struct clp_reader_record r = {.type = CLP_REC_THREAD, .thread = {.rec = &t, .name = "short"}};
+    clp_build_record(build, &r);
+}
+
+static void sample_body(uint32_t id)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, id, 0);
+    struct clp_rec_sample s = {
+        .rec = {.count = 1}, .value = 1, .thread_id = 1, .kind = CLP_SAMPLE_CPU};
+    struct clp_reader_record r = {.type = CLP_REC_SAMPLE, .sample = {.rec = &s, .frames = &frame}};
+    clp_build_record(build, &r);
+}
+
+/* How often a comment of the window that ends here begins so. */
+static unsigned finish_and_count(const char *comment)
+{
+    struct clp_build_window w = {.start_unix_ns = 1, .duration_ns = CLP_NSEC_PER_SEC};
+    struct clp_profile *p = NULL;
+    unsigned n = 0;
+    assert_int_equal(clp_build_finish(build, &w, &p), 0);
+    assert_int_equal(clp_profile_counts(p)->samples_folded, 0);
+    for (uint32_t i = 0; i < p->comment_count; i++)
+        n += strncmp(p->comments[i], comment, strlen(comment)) == 0;
+    clp_profile_free(p);
+    return n;
+}
+
+/* Code and threads that come and go without end make nothing else lose its name, and no memory
+ * grow; what has gone keeps its name as long as something refers to it. */
+static void what_has_gone_makes_room(void **state)
+{
+    enum { QUIET = 1, GONE_BUT_USED = 2, FIRST = 100, EACH = 12000 };
+    (void)state;
+    size_t early = 0;
+    define(QUIET);
+    define(GONE_BUT_USED);
+    gone(CLP_REC_METHOD, GONE_BUT_USED);
+    for (uint32_t w = 0; w < WINDOWS; w++) {
+        for (uint32_t id = FIRST + w * EACH; id < FIRST + (w + 1) * EACH; id++) {
+            define(id);
+            define_thread(id);
+            gone(CLP_REC_METHOD, id);
+            gone(CLP_REC_THREAD, id);
+        }
+        sample_body(GONE_BUT_USED);
+        assert_int_equal(finish_and_count("agent_"), 0);
+        if (w == 2)
+            early = mallinfo2().uordblks;
+    }
+    if (!CLP_IS_SANITIZED)
+        assert_true(mallinfo2().uordblks < early + (256u << 10));
+    sample_body(QUIET);
+    assert_int_equal(finish_and_count("agent_unknown_ids"), 0);
+    sample_body(FIRST + (WINDOWS - 1) * EACH);
+    assert_int_equal(finish_and_count("agent_unknown_ids"), 1);
+}
+
+/* A thread that is defined once more lives, whatever was told of it before. */
+static void a_thread_comes_back(void **state)
+{
+    (void)state;
+    gone(CLP_REC_THREAD, 1);
+    define_thread(1);
+    define(5);
+    assert_int_equal(finish_and_count("agent_"), 0);
+    sample_body(5);
+    assert_int_equal(finish_and_count("agent_"), 0);
+    gone(CLP_REC_THREAD, 1);
+    gone(CLP_REC_IMAGE, 77); /* of which nobody knows */
+    assert_int_equal(finish_and_count("agent_"), 0);
+    sample_body(5);
+    assert_int_equal(finish_and_count("agent_unknown_ids"), 1);
+}
+
 /* Many targets: each has a part of the room. */
 static void a_share_is_smaller(void **state)
 {
@@ -195,9 +281,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(what_is_in_use_keeps_its_name),
-        T(a_share_is_smaller),
-        T(endless_stacks_and_code),
+        T(what_is_in_use_keeps_its_name), T(a_share_is_smaller),      T(what_has_gone_makes_room),
+        T(a_thread_comes_back),           T(endless_stacks_and_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

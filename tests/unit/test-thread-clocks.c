@@ -186,6 +186,38 @@ static void native_threads_have_their_clock(void **state)
     harness_burn_stop(&b);
 }
 
+/* Nobody wants CPU samples, then somebody does, then nobody again. */
+static void timers_come_when_wanted(void **state)
+{
+    static struct harness_burner b;
+    uint64_t from, end;
+    (void)state;
+    harness_burn_start(&b, 0x3000);
+    harness_start(0, false);
+    harness_loop_cpu(&b, 1, 150 * CLP_NSEC_PER_MSEC);
+    assert_int_equal(clp_threads_timers(), 0);
+    harness_flush();
+    harness_reset_sums();
+
+    assert_int_equal(clp_clock_thread_ns(b.tid, &from), 0);
+    clp_threads_start(INTERVAL, false);
+    assert_true(clp_threads_timers() >= 1);
+    harness_loop_cpu(&b, 1, 300 * CLP_NSEC_PER_MSEC);
+    harness_flush();
+    assert_int_equal(clp_clock_thread_ns(b.tid, &end), 0);
+    const struct harness_sum *s = harness_by_tid(b.tid);
+    assert_non_null(s);
+    assert_true(s->samples >= 3);
+    assert_within(harness_total(s), end - from, 0.015, CLP_NSEC_PER_MSEC);
+
+    clp_threads_start(0, false);
+    for (int i = 0; i < 3000 && clp_threads_timers(); i++)
+        harness_loop(10 * CLP_NSEC_PER_MSEC);
+    assert_int_equal(clp_threads_timers(), 0);
+    harness_stop();
+    harness_burn_stop(&b);
+}
+
 static void *burn_masked(void *arg)
 {
     struct harness_burner *b = arg;
@@ -299,6 +331,7 @@ int main(void)
         cmocka_unit_test_setup(older_threads_teach_their_bounds, set_up),
         cmocka_unit_test_setup(the_main_thread_is_sampled, set_up),
         cmocka_unit_test_setup(native_threads_have_their_clock, set_up),
+        cmocka_unit_test_setup(timers_come_when_wanted, set_up),
         cmocka_unit_test_setup(blocked_signals_are_told, set_up),
         cmocka_unit_test_setup(a_storm_of_signals_changes_no_sum, set_up),
     };

@@ -104,18 +104,24 @@ void clp_event_commit(struct clp_event *e)
     atomic_store_explicit(&e->state, COMPLETE, memory_order_release);
 }
 
+/* All that can be read is: also where one is being written, which may be the very one that
+ * pressed. */
+static struct clp_event *nothing(void)
+{
+    atomic_store_explicit(&ring.pressing, 0, memory_order_relaxed);
+    return NULL;
+}
+
 struct clp_event *clp_event_peek(void)
 {
     for (;;) {
         uint64_t tail = atomic_load_explicit(&ring.tail, memory_order_relaxed);
-        if (tail == atomic_load_explicit(&ring.head, memory_order_acquire)) {
-            atomic_store_explicit(&ring.pressing, 0, memory_order_relaxed);
-            return NULL;
-        }
+        if (tail == atomic_load_explicit(&ring.head, memory_order_acquire))
+            return nothing();
         struct clp_event *e = at(tail);
         uint32_t state = atomic_load_explicit(&e->state, memory_order_acquire);
         if (state == WRITING)
-            return NULL;
+            return nothing();
         if (state == COMPLETE)
             return e;
         clp_event_release(e);

@@ -85,6 +85,36 @@ static void test_the_last_quarter_is_for_urgent_ones(void **state)
     assert_false(clp_event_ring_presses());
 }
 
+/* The loop comes before the event that woke it is written, and can take only those before it: what
+ * comes after that one must wake it again, for it fills the ring. */
+static void test_it_presses_again_behind_one_that_is_written_still(void **state)
+{
+    struct clp_event *e, *last;
+    unsigned taken = 0;
+    (void)state;
+    do {
+        last = clp_event_reserve(true, 8000, NULL, false);
+        assert_non_null(last);
+        if (clp_event_ring_presses())
+            break;
+        clp_event_commit(last);
+    } while (true);
+    for (; (e = clp_event_peek()); taken++)
+        clp_event_release(e);
+    assert_true(taken > 10);
+    clp_event_commit(last);
+    bool again = false;
+    for (unsigned i = 0; i < 2 * taken && !again; i++) {
+        e = clp_event_reserve(true, 8000, NULL, false);
+        assert_non_null(e);
+        again = clp_event_ring_presses();
+        clp_event_commit(e);
+    }
+    assert_true(again);
+    while ((e = clp_event_peek()))
+        clp_event_release(e);
+}
+
 static void test_pressure_grows_as_it_fills(void **state)
 {
     unsigned last = clp_event_ring_pressure(), grown = 0;
@@ -161,6 +191,7 @@ int main(void)
         cmocka_unit_test(test_a_stack_comes_out_as_it_went_in),
         cmocka_unit_test(test_full_is_counted_and_recovers),
         cmocka_unit_test(test_the_last_quarter_is_for_urgent_ones),
+        cmocka_unit_test(test_it_presses_again_behind_one_that_is_written_still),
         cmocka_unit_test(test_pressure_grows_as_it_fills),
         cmocka_unit_test(test_texts_lie_between_event_and_stack),
         cmocka_unit_test(test_many_writers),

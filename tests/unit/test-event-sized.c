@@ -1,5 +1,6 @@
 /* Waits for many locks, from the offers of callbacks to what is written: right in all, and in the
- * mean for each kind of wait, however few of a lock are kept. */
+ * mean for each kind of wait, however few of a lock are kept. And allocations, whose sum is given.
+ */
 #include "sampler/inproc/event_sized.h"
 
 #include "tests/unit/clp-cmocka.h"
@@ -129,6 +130,64 @@ static void locks_of_which_one_or_two_waits_are_kept(void **state)
     assert_locks(400);
 }
 
+/* ---- allocations, whose bytes are known in all ---- */
+
+#define KEPT 100u
+#define MEAN 102400.0
+
+/* Samples of objects of `size` bytes, `n` of them; gives the bytes that they stand for. Where
+ * `lost`, none finds room in the ring. */
+static double allocate(uint64_t key, double size, uint32_t n, bool lost)
+{
+    double objects = 1 / clp_sampled_chance(size, MEAN), sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t count = (uint64_t)(objects * CLP_THRESHOLD_COUNT_ONE);
+        uint64_t bytes = (uint64_t)(objects * size);
+        struct clp_threshold_member m = clp_threshold_offer(&clp_event_allocs.threshold, key, count,
+                                                            bytes, 0, clp_random_unit(&seed));
+        sum += (double)bytes;
+        if (m.chance <= 0 || lost)
+            continue;
+        struct clp_event e = {.type = CLP_EVENT_ALLOC};
+        clp_event_sized_mark(&e, &m);
+        e.value = objects / m.chance;
+        e.value2 = (double)bytes / m.chance;
+        assert_non_null(clp_event_sized_take(&clp_event_allocs, &e, 1, &sink));
+    }
+    return sum;
+}
+
+static void settle_allocs(double sampled, double counted, bool flush)
+{
+    const struct clp_control_total total = {counted, sampled};
+    clp_event_sized_turn(&clp_event_allocs);
+    clp_event_sized_settle(&clp_event_allocs, 1, 1, flush, &total, &sink);
+    clp_event_members_reset();
+}
+
+/* Also of classes whose stacks are lost, now and then or always, and where more was counted than
+ * chance explains: all of it is told, once. */
+static void bytes_are_what_was_counted(void **state)
+{
+    double counted = 0;
+    (void)state;
+    seed = 1;
+    told_ns[0] = 0;
+    clp_event_sized_init(&clp_event_allocs, CLP_SAMPLE_ALLOC, KEPT, false);
+    clp_event_allocs.control.mean = MEAN;
+    clp_event_allocs.control.random = true;
+    for (unsigned i = 0; i < EPOCHS; i++) {
+        double sampled = allocate(3, 48, 300, false) + allocate(5, 20000, 200, i % 2) +
+                         allocate(7, 300, 2, true) + allocate(9, 4e6, 1, false);
+        double total = sampled * (0.96 + 0.08 * clp_random_unit(&seed)) + (i == 8 ? 1e9 : 0);
+        settle_allocs(sampled, total, i + 1 == EPOCHS);
+        counted += total;
+    }
+    assert_true(fabs(told_ns[0] - counted) < 1);
+    assert_true(fabs(clp_event_allocs.accounted_sum - counted) < 1);
+    assert_true(fabs(clp_event_allocs.control.counted - counted) < 1);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -142,6 +201,7 @@ int main(void)
         cmocka_unit_test(few_locks),
         cmocka_unit_test(forty_locks),
         cmocka_unit_test(locks_of_which_one_or_two_waits_are_kept),
+        cmocka_unit_test(bytes_are_what_was_counted),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

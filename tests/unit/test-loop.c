@@ -171,6 +171,22 @@ static void pump_until_samples(struct loop_reader *r, int32_t tid, uint32_t n)
     fail_msg("no samples of a busy thread");
 }
 
+static void pump_until_interval(struct loop_reader *r, uint64_t ns)
+{
+    for (int i = 0; clp_reader_counter(r->reader, CLP_CTR_INTERVAL_NS) != ns; i++) {
+        assert_true(i < 1000);
+        loop_reader_pump_for(r, 10 * CLP_NSEC_PER_MSEC);
+    }
+}
+
+static void pump_until_no_timers(struct loop_reader *r)
+{
+    for (int i = 0; clp_threads_timers() != 0; i++) {
+        assert_true(i < 1000);
+        loop_reader_pump_for(r, 10 * CLP_NSEC_PER_MSEC);
+    }
+}
+
 /* ---- tests ---- */
 
 static void test_sums_equal_the_clocks(void **state)
@@ -274,14 +290,14 @@ static void test_two_readers_get_the_same(void **state)
     assert_true(loop_reader_by_tid(a, workers[0].tid)->total_ns >
                 loop_reader_by_tid(b, workers[0].tid)->total_ns);
     loop_reader_bye(b, 0);
-    loop_reader_pump_for(a, 500 * CLP_NSEC_PER_MSEC); /* a quiet loop's longest wait, and more */
-    assert_int_equal(clp_reader_counter(a->reader, CLP_CTR_INTERVAL_NS), 20 * CLP_NSEC_PER_MSEC);
+    pump_until_interval(a, 20 * CLP_NSEC_PER_MSEC);
     stop_worker(&workers[0]);
     loop_reader_close(b);
     loop_reader_close(a);
 }
 
-static int32_t loop_tid(void)
+/* Whose name, newline included, begins so; 0: none. */
+static int32_t thread_named(const char *beginning)
 {
     DIR *d = opendir("/proc/self/task");
     int32_t found = 0;
@@ -289,7 +305,8 @@ static int32_t loop_tid(void)
         char path[64], comm[32] = "";
         snprintf(path, sizeof(path), "/proc/self/task/%.16s/comm", e->d_name);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && read(fd, comm, sizeof(comm) - 1) > 0 && !strcmp(comm, "clrpulse\n"))
+        if (fd >= 0 && read(fd, comm, sizeof(comm) - 1) > 0 &&
+            !strncmp(comm, beginning, strlen(beginning)))
             found = atoi(e->d_name);
         if (fd >= 0)
             close(fd);
@@ -298,10 +315,15 @@ static int32_t loop_tid(void)
     return found;
 }
 
-/* A thread that was joined stays in /proc for a moment. */
-static void expect_no_loop(void)
+static int32_t loop_tid(void)
 {
-    for (int i = 0; loop_tid() != 0; i++) {
+    return thread_named("clrpulse\n");
+}
+
+/* A thread that was joined stays in /proc for a moment. */
+static void expect_no_thread(const char *beginning)
+{
+    for (int i = 0; thread_named(beginning) != 0; i++) {
         assert_true(i < 1000);
         usleep(1000);
     }
@@ -414,7 +436,8 @@ static void test_settings_switch_sampling_on_and_off(void **state)
     loop_reader_settings(r, CPU, INTERVAL);
     pump_until_samples(r, workers[0].tid, 5);
     loop_reader_settings(r, 0, INTERVAL);
-    loop_reader_pump_for(r, 200 * CLP_NSEC_PER_MSEC);
+    pump_until_no_timers(r);
+    loop_reader_flush(r, 2); /* behind all that was on its way */
     uint64_t records = r->records;
     loop_reader_pump_for(r, 200 * CLP_NSEC_PER_MSEC);
     assert_int_equal(r->records, records);
@@ -560,7 +583,7 @@ static void test_a_fifth_reader_is_told(void **state)
     loop_reader_pump_for(&readers[0], 50 * CLP_NSEC_PER_MSEC);
     for (int i = 0; i < 4; i++)
         loop_reader_close(&readers[i]);
-    usleep(150000);
+    wait_until_idle(loop_tid());
     loop_reader_open(r, RING, CPU, INTERVAL); /* there is room again */
     loop_reader_close(r);
 }
@@ -799,7 +822,7 @@ static void test_start_and_stop_leave_nothing(void **state)
         uint64_t buf[16];
         assert_int_equal(loop_reader_receive(&readers[0], buf, sizeof(buf), 1000), 0);
         loop_reader_close(&readers[0]);
-        expect_no_loop();
+        expect_no_thread("clrpulse"); /* nor the starter of sessions */
         assert_int_equal(clp_threads_timers(), 0);
         sigaction(SIGRTMIN, NULL, &after);
         assert_ptr_equal(before.sa_sigaction, after.sa_sigaction);
@@ -838,7 +861,7 @@ static void test_shutdown_says_its_last_words(void **state)
     assert_true(loop_reader_wait_mark(r, 0, 100));
     assert_true(loop_reader_by_tid(r, workers[0].tid)->total_ns >=
                 workers[0].clock[2] - workers[0].clock[1]);
-    expect_no_loop();
+    expect_no_thread("clrpulse\n");
     assert_int_equal(clp_threads_timers(), 0);
     stop_worker(&workers[0]);
     loop_reader_close(r);

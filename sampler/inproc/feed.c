@@ -614,7 +614,8 @@ void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e)
     if (define_thread(f, t, e->thread) && define_frames(f, &s, frames) == 0 &&
         define_span(f, t, e->span) && write_event(f, t->thread_id, e, flags, frames))
         return;
-    keep_unsent(f, e);
+    if (e->value > 0 || e->value2 > 0)
+        keep_unsent(f, e);
 }
 
 void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint64_t *frames,

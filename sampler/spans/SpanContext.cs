@@ -56,6 +56,9 @@ internal sealed unsafe class SpanContext
         return context;
     }
 
+    // Of one without an activity.
+    internal void End() => over = true;
+
     // True for one of all the flows that see it.
     internal bool End(Activity activity)
     {

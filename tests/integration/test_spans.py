@@ -518,6 +518,7 @@ class TestOwnSpans(SpanCase):
         recorder.interrupt()
         profile = recorder.profile()
         self.assertEqual(target.quit(5), 5)
+        self.assertEqual(truth["wrong"], "")
         for frame, trace, first, count, endpoint in (
                 ("InImport", "00000000000000a1" "00000000000000b2", 0x1000, truth["imports"], "import"),
                 ("orders_process", "00000000000000c3" "00000000000000d4", 0x2000, truth["orders"],

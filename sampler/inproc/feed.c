@@ -735,5 +735,5 @@ void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uin
     memcpy(&c[CLP_CTR_HEAP_GEN0_BYTES], now->runtime, sizeof(now->runtime));
     struct clp_wire_header *h = f->ring.header;
     show(f, h->counters);
-    atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_release);
 }

@@ -250,8 +250,11 @@ class TestSpans(SpanCase):
                 self.assertEqual(truth["other_hook"], "ClpTarget" in hooks)
         with tempfile.TemporaryDirectory() as beside, tempfile.TemporaryDirectory() as folder:
             other_build = write_other_build(os.path.join(beside, "Clrpulse.Spans.dll"))
-            profile, _ = self.run_requests(folder, env={"DOTNET_STARTUP_HOOKS": other_build})
-            self.assertIn(ANOTHER_BUILD, comments_about_spans(profile)[0])
+            # It follows the spans itself, and ours is not brought beside it, also where a symlink leads to it.
+            link = os.path.join(folder, "Clrpulse.Spans.dll")
+            os.symlink(other_build, link)
+            for hooks in (other_build, link):
+                self.check_run(env={"DOTNET_STARTUP_HOOKS": hooks})
             # A missing file ends the program in any case, and so says its runtime.
             env = {**os.environ, "DOTNET_STARTUP_HOOKS": os.path.join(beside, "missing.dll")}
             program = [os.path.join(publish, "ClpTarget"), "requests"]
@@ -448,6 +451,27 @@ class TestHook(SpanCase):
         self.assertEqual(len(told), 1)
         self.assertIn("Permission denied", told[0])
         self.assertFalse(self.hook_loaded(target))
+        self.assertEqual(target.quit(5), 5, "the target lives")
+
+    def test_brought_by_another_session(self):
+        """A session that cannot bring the hook has spans all the same once another has, and says so."""
+        library, hook = self.own_library()
+        os.unlink(hook)
+        target = self.target("requests")
+        recorder = self.record(target, 60, env={"CLRPULSE_LIBRARY": library})
+        self.wait_for_library(target, recorder)
+        time.sleep(1)
+        self.assertFalse(self.hook_loaded(target))
+        other = self.record(target, 60)
+        self.hook_runs(target, other)
+        target.begin()
+        wait_for(lambda: harness.cpu_ns(target.pid) > 2e9, 60, "work")
+        target.end()
+        for session in (recorder, other):
+            session.interrupt()
+            profile = session.profile()
+            self.assertEqual(comments_about_spans(profile), [])
+            self.assertGreater(len([s for s in profile.samples if "span_id" in s.labels]), 5)
         self.assertEqual(target.quit(5), 5, "the target lives")
 
     def test_removed_at_any_moment(self):

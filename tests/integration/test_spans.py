@@ -124,6 +124,17 @@ class TestSpans(SpanCase):
                  if in_method(s, "FastEndpoint") and "span_id" in s.labels}
         self.assertTrue(parts - roots, "spans inside a request have ids of their own")
 
+    def test_a_span_left_open(self):
+        """A request that ends while one of its spans is current has its route all the same."""
+        profile, truth = self.recorded("--forgets", 1, length=seconds(6))
+        inside = [s for s in profile.samples if in_method(s, "SlowEndpoint") or in_method(s, "FastEndpoint")]
+        whole = sum(s.value() for s in inside)
+        self.assertGreater(whole, 2e8)
+        named = sum(s.value() for s in inside if s.labels.get("endpoint") in ("/slow/{id}", "/fast/{id}"))
+        self.assertGreater(named, 0.95 * whole)
+        self.assertEqual([s.labels for s in profile.samples
+                          if in_method(s, "Outside") and "span_id" in s.labels], [])
+
     def test_no_tracer_no_activity(self):
         profile, truth = self.recorded("--tracer", "0", length=seconds(5))
         self.assertGreater(truth["asked"], 50)

@@ -502,20 +502,6 @@ static void count_exception(struct clp_build *b, const struct clp_reader_record 
     clp_type_counts_add(&b->exceptions, name, r->event.rec->value);
 }
 
-/* Of something that may be told later, when its code has long unloaded. */
-static void keep_names(struct clp_build *b, const struct clp_reader_record *r)
-{
-    for (uint32_t i = 0; i < r->event.rec->rec.count; i++) {
-        uint64_t frame = r->event.frames[i];
-        uint32_t image = clp_frame_kind(frame) == CLP_FRAME_NATIVE ? clp_frame_id(frame) : 0;
-        if (clp_frame_kind(frame) == CLP_FRAME_MANAGED) {
-            struct clp_def_method *m = clp_definitions_method(&b->defs, clp_frame_id(frame));
-            image = m ? m->image_id : 0;
-        }
-        (void)clp_definitions_image(&b->defs, image);
-    }
-}
-
 static void add_event(struct clp_build *b, const struct clp_reader_record *r)
 {
     const struct clp_rec_event *e = r->event.rec;
@@ -525,8 +511,9 @@ static void add_event(struct clp_build *b, const struct clp_reader_record *r)
     int at = b->value_at[e->kind];
     if (at < 0)
         return;
-    if (e->value == 0 && e->value2 == 0) {
-        keep_names(b, r);
+    if (e->value == 0 && e->value2 == 0) { /* what it is of may be told later */
+        for (uint32_t i = 0; i < e->rec.count; i++)
+            clp_definitions_use(&b->defs, r->event.frames[i]);
         return;
     }
     if (t)

@@ -251,6 +251,27 @@ static void what_may_be_told_later_keeps_its_name(void **state)
     assert_int_equal(finish_and_count("agent_unknown_ids"), 1);
 }
 
+/* The rest of a clock has no stack of its own. */
+static void the_last_stack_of_a_thread_keeps_its_names(void **state)
+{
+    struct clp_rec_sample s = {.value = 1, .thread_id = 1, .kind = CLP_SAMPLE_CPU};
+    struct clp_reader_record rest = {.type = CLP_REC_SAMPLE, .sample = {.rec = &s}};
+    (void)state;
+    define(5);
+    sample_body(5);
+    gone(CLP_REC_METHOD, 5);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(finish_and_count("agent_"), 0);
+    clp_build_record(build, &rest);
+    assert_int_equal(finish_and_count("agent_"), 0);
+    define(6);
+    sample_body(6);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(finish_and_count("agent_"), 0);
+    sample_body(5);
+    assert_int_equal(finish_and_count("agent_unknown_ids"), 1);
+}
+
 /* A thread that is defined once more lives, whatever was told of it before. */
 static void a_thread_comes_back(void **state)
 {
@@ -325,6 +346,7 @@ int main(void)
         T(a_share_is_smaller),
         T(what_has_gone_makes_room),
         T(a_thread_comes_back),
+        T(the_last_stack_of_a_thread_keeps_its_names),
         T(endless_stacks_and_code),
         cmocka_unit_test_setup_teardown(what_may_be_told_later_keeps_its_name, set_up_live,
                                         tear_down),

@@ -200,13 +200,28 @@ static void add_body(struct clp_definitions *d, const struct clp_rec_body *rec)
         d->bytes += BODY_BYTES;
 }
 
-struct clp_def_method *clp_definitions_method(const struct clp_definitions *d, uint32_t body_id)
+static struct clp_def_method *method_of(const struct clp_definitions *d, uint32_t body_id)
 {
     const union clp_map_value *method = clp_map_get_u64(&d->bodies, body_id);
-    struct clp_def_method *m = method ? clp_map_get_ptr_u64(&d->methods, method->u64) : NULL;
+    return method ? clp_map_get_ptr_u64(&d->methods, method->u64) : NULL;
+}
+
+struct clp_def_method *clp_definitions_method(const struct clp_definitions *d, uint32_t body_id)
+{
+    struct clp_def_method *m = method_of(d, body_id);
     if (m)
         m->seen = d->now;
     return m;
+}
+
+void clp_definitions_use(const struct clp_definitions *d, uint64_t frame)
+{
+    uint32_t image = clp_frame_kind(frame) == CLP_FRAME_NATIVE ? clp_frame_id(frame) : 0;
+    if (clp_frame_kind(frame) == CLP_FRAME_MANAGED) {
+        const struct clp_def_method *m = clp_definitions_method(d, clp_frame_id(frame));
+        image = m ? m->image_id : 0;
+    }
+    (void)clp_definitions_image(d, image);
 }
 
 /* ---- eviction ------------------------------------------------------------------------------ */
@@ -415,7 +430,7 @@ static void note_gone(struct clp_definitions *d, const struct clp_rec_gone *rec)
     } else if (rec->what == CLP_REC_METHOD) {
         struct clp_def_method *m = clp_map_get_ptr_u64(&d->methods, rec->id);
         if (m)
-            m->gone = true;
+            d->any_gone = m->gone = true;
     } else {
         struct clp_def_image *image = clp_map_get_ptr_u64(&d->images, rec->id);
         if (image)
@@ -446,6 +461,28 @@ void clp_definitions_add(struct clp_definitions *d, const struct clp_reader_reco
     }
 }
 
+/* The rest of a thread's clock goes where its last sample went, in windows after as well. */
+static void keep_gone(const struct clp_definitions *d, const struct clp_def_last *l)
+{
+    for (uint32_t i = 0; i < l->frame_count; i++) {
+        uint64_t f = l->frames[i];
+        bool managed = clp_frame_kind(f) == CLP_FRAME_MANAGED;
+        const struct clp_def_method *m = managed ? method_of(d, clp_frame_id(f)) : NULL;
+        if (m && m->gone)
+            clp_definitions_use(d, f);
+    }
+}
+
+static void keep_last_stacks(struct clp_definitions *d)
+{
+    struct clp_map_item i;
+    for (uint32_t at = clp_map_begin(&d->threads); clp_map_next(&d->threads, &at, &i);) {
+        const struct clp_def_thread *t = i.value->ptr;
+        keep_gone(d, &t->cpu);
+        keep_gone(d, &t->wall);
+    }
+}
+
 /* ---- windows ------------------------------------------------------------------------------- */
 
 /* What was used in the window that has just ended goes last. */
@@ -456,6 +493,8 @@ void clp_definitions_turn(struct clp_definitions *d, uint64_t window)
     struct ages old = {.gone_before = window - 1};
     d->now = window;
     forget_ended(d);
+    if (d->any_gone)
+        keep_last_stacks(d);
     evict_methods(d, &old);
     evict_images(d, &old);
     bool full = d->bytes > d->ceiling / 4 * 3;

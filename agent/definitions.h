@@ -1,11 +1,12 @@
 /* What a target has defined so far: images, methods, code bodies, threads. Part of profile_build.h.
  *
- * What the library tells to have gone is kept for a window in which nothing refers to it. For the
- * rest bounded by bytes and, for threads, by number: thread numbers are never used again, so those
- * whose kernel thread is gone are forgotten when the table is full, then those that were quiet for
- * longest.  When the bytes run short, methods, bodies and images that were not used for longest are
- * evicted between two windows. The library tells each once, so what comes up again later, like what
- * found no room, has no name any more: the agent shows it as [other]. */
+ * What the library tells to have gone is kept for a window in which nothing refers to it, and as
+ * long as it is in the last stack of a thread. For the rest bounded by bytes and, for threads, by
+ * number: thread numbers are never used again, so those whose kernel thread is gone are forgotten
+ * when the table is full, then those that were quiet for longest.  When the bytes run short,
+ * methods, bodies and images that were not used for longest are evicted between two windows. The
+ * library tells each once, so what comes up again later, like what found no room, has no name any
+ * more: the agent shows it as [other]. */
 #ifndef CLP_AGENT_DEFINITIONS_H
 #define CLP_AGENT_DEFINITIONS_H
 
@@ -79,6 +80,7 @@ struct clp_definitions {
     uint64_t now;       /* number of the window */
     uint64_t refused;   /* definitions beyond the ceiling */
     uint64_t evicted;   /* definitions that made room */
+    bool any_gone;      /* a method, ever */
     bool incomplete;    /* something was refused or evicted, ever: an unknown id may be that */
     uint64_t forgotten; /* threads */
     uint32_t pdbs;      /* open; each holds a file */
@@ -97,6 +99,8 @@ void clp_definitions_turn(struct clp_definitions *d, uint64_t window);
 struct clp_def_image *clp_definitions_image(const struct clp_definitions *d, uint32_t image_id);
 /* The method of a code body. */
 struct clp_def_method *clp_definitions_method(const struct clp_definitions *d, uint32_t body_id);
+/* What names a frame counts as used in this window. */
+void clp_definitions_use(const struct clp_definitions *d, uint64_t frame);
 struct clp_def_thread *clp_definitions_thread(const struct clp_definitions *d, uint32_t thread_id);
 /* Views into m->text. */
 struct clp_managed_raw clp_def_method_raw(const struct clp_def_method *m);

@@ -311,6 +311,10 @@ void clp_hook_step(struct clp_hook *h, uint64_t now_ns, bool runs, bool started)
 {
     if (h->state == CLP_HOOK_ASKED)
         step_call(h, now_ns);
+    /* Another session has brought it, or its process came to it late. What the runtime may still
+     * read stays until clp_hook_done. */
+    if (runs && h->state == CLP_HOOK_OFF)
+        h->state = CLP_HOOK_RUNS;
     if (h->state != CLP_HOOK_ANSWERED)
         return;
     h->kept = !started;

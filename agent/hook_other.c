@@ -5,6 +5,7 @@
 #include "base/core/proctext.h"
 #include "base/file.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -17,24 +18,45 @@
 
 struct search {
     const struct clp_dotnet *target;
-    char *found; /* the path of another build, or empty */
+    bool loaded; /* the very file that is to be brought */
+    char *found; /* the path of another build */
     size_t cap;
 };
 
-/* `must`: the file is known to be loaded, so one that cannot be read is none of ours. */
-static bool look_at(struct search *s, const char *path, size_t len, bool must)
+typedef bool look(struct search *s, const char *path, size_t len);
+
+/* As the target's user: 0 for the file that belongs to this program. `text` takes the path. */
+static int check_file(const struct search *s, const char *path, size_t len, char *text)
 {
-    char text[PATH_MAX];
-    if (len >= sizeof(text))
-        return false;
+    if (len >= PATH_MAX)
+        return -ENAMETOOLONG;
     memcpy(text, path, len);
     text[len] = '\0';
     CLP_CLEANUP(clp_cleanup_fd)
     int fd = clp_file_open_in(s->target->root_fd, text, O_RDONLY | O_NONBLOCK);
-    if (fd < 0 ? !must : clp_hook_check_bytes(fd) == 0)
-        return false;
-    snprintf(s->found, s->cap, "%s", text);
-    return true;
+    return fd < 0 ? fd : clp_hook_check_bytes(fd);
+}
+
+/* One that cannot be read is none of ours. */
+static bool look_at_loaded(struct search *s, const char *path, size_t len)
+{
+    char text[PATH_MAX] = "";
+    int r = check_file(s, path, len, text);
+    s->loaded |= r == 0;
+    if (r != 0)
+        snprintf(s->found, s->cap, "%s", text);
+    return r != 0;
+}
+
+/* One that may be loaded. What lies behind a symlink is not known, so it counts as another. */
+static bool look_at(struct search *s, const char *path, size_t len)
+{
+    char text[PATH_MAX] = "";
+    int r = check_file(s, path, len, text);
+    bool other = r == -EBADMSG || r == -EFBIG || r == -ELOOP;
+    if (other)
+        snprintf(s->found, s->cap, "%s", text);
+    return other;
 }
 
 static bool look_beside(struct search *s, const char *path, size_t len)
@@ -43,7 +65,7 @@ static bool look_beside(struct search *s, const char *path, size_t len)
     const char *slash = memrchr(path, '/', len);
     int n =
         slash ? snprintf(text, sizeof(text), "%.*s/" CLP_HOOK_NAME, (int)(slash - path), path) : -1;
-    return n > 0 && (size_t)n < sizeof(text) && look_at(s, text, (size_t)n, false);
+    return n > 0 && (size_t)n < sizeof(text) && look_at(s, text, (size_t)n);
 }
 
 static bool is_named(const char *path, size_t len, const char *name)
@@ -52,13 +74,11 @@ static bool is_named(const char *path, size_t len, const char *name)
     return n > 0 && len > n && path[len - n - 1] == '/' && memcmp(path + len - n, name, n) == 0;
 }
 
-/* What is loaded, and what lies beside the entry assembly: the runtime knows that without having
- * loaded it. */
-static bool look_in_maps(struct search *s, const char *maps, size_t len)
+/* At each mapping of a file of this name. */
+static bool look_in_maps(struct search *s, const char *maps, size_t len, const char *name,
+                         look *look_at_it)
 {
     static const char gone[] = " (deleted)";
-    char entry[sizeof(s->target->info.entry_assembly) + 4];
-    snprintf(entry, sizeof(entry), "%s.dll", s->target->info.entry_assembly);
     for (const char *at = maps, *end = maps + len; at < end;) {
         struct clp_map_entry e;
         const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -68,9 +88,7 @@ static bool look_in_maps(struct search *s, const char *maps, size_t len)
             if (path_len > sizeof(gone) &&
                 memcmp(e.path + path_len - (sizeof(gone) - 1), gone, sizeof(gone) - 1) == 0)
                 path_len -= sizeof(gone) - 1;
-            if (is_named(e.path, path_len, CLP_HOOK_NAME) && look_at(s, e.path, path_len, true))
-                return true;
-            if (is_named(e.path, path_len, entry) && look_beside(s, e.path, path_len))
+            if (is_named(e.path, path_len, name) && look_at_it(s, e.path, path_len))
                 return true;
         }
         at += n + 1;
@@ -88,7 +106,7 @@ static bool look_in_environ(struct search *s, const char *block, size_t len)
             for (const char *path = at + sizeof(VARIABLE) - 1; path < to;) {
                 const char *colon = memchr(path, ':', (size_t)(to - path));
                 size_t path_len = (size_t)((colon ? colon : to) - path);
-                if (is_named(path, path_len, CLP_HOOK_NAME) && look_at(s, path, path_len, false))
+                if (is_named(path, path_len, CLP_HOOK_NAME) && look_at(s, path, path_len))
                     return true;
                 path += path_len + 1;
             }
@@ -98,23 +116,36 @@ static bool look_in_environ(struct search *s, const char *block, size_t len)
     return false;
 }
 
+/* What lies beside the program the runtime knows without having loaded it; none of that matters
+ * once it has loaded ours. */
+static bool look_everywhere(struct search *s, const char *maps, size_t maps_len,
+                            const char *environment, size_t environ_len)
+{
+    char link[64], exe[PATH_MAX], entry[sizeof(s->target->info.entry_assembly) + 4];
+    snprintf(link, sizeof(link), "/proc/%d/exe", s->target->pid);
+    ssize_t exe_len = readlink(link, exe, sizeof(exe));
+    snprintf(entry, sizeof(entry), "%s.dll", s->target->info.entry_assembly);
+    if (maps && look_in_maps(s, maps, maps_len, CLP_HOOK_NAME, look_at_loaded))
+        return true;
+    if (s->loaded)
+        return false;
+    return (maps && look_in_maps(s, maps, maps_len, entry, look_beside)) ||
+           (environment && look_in_environ(s, environment, environ_len)) ||
+           (exe_len > 0 && look_beside(s, exe, (size_t)exe_len));
+}
+
 bool clp_hook_find_other(const struct clp_dotnet *t, char *ret, size_t cap)
 {
     struct search s = {.target = t, .found = ret, .cap = cap};
     struct clp_as_user user;
-    char link[64], exe[PATH_MAX];
     size_t maps_len = 0, environ_len = 0;
     CLP_CLEANUP(clp_cleanup_free)
     char *maps = clp_file_read_proc(t->pid, "maps", MAPS_MAX_BYTES, &maps_len);
     CLP_CLEANUP(clp_cleanup_free)
     char *environment = clp_file_read_proc(t->pid, "environ", ENVIRON_MAX_BYTES, &environ_len);
-    snprintf(link, sizeof(link), "/proc/%d/exe", t->pid);
-    ssize_t exe_len = readlink(link, exe, sizeof(exe));
     if (clp_as_user_begin(&user, t->uid, t->gid) < 0)
         return false; /* nothing can be sent then */
-    bool found = (maps && look_in_maps(&s, maps, maps_len)) ||
-                 (environment && look_in_environ(&s, environment, environ_len)) ||
-                 (exe_len > 0 && look_beside(&s, exe, (size_t)exe_len));
+    bool found = look_everywhere(&s, maps, maps_len, environment, environ_len);
     clp_as_user_end(&user);
     return found;
 }

@@ -511,6 +511,11 @@ static void add_event(struct clp_build *b, const struct clp_reader_record *r)
     int at = b->value_at[e->kind];
     if (at < 0)
         return;
+    if (e->value == 0 && e->value2 == 0) { /* what it is of may be told later */
+        for (uint32_t i = 0; i < e->rec.count; i++)
+            clp_definitions_use(&b->defs, r->event.frames[i]);
+        return;
+    }
     if (t)
         renew_thread(b, t);
     else

@@ -442,8 +442,8 @@ static void take_recount(struct clp_session *s, uint64_t now_ns)
  * than the library.) */
 static void step_hook(struct clp_session *s, uint64_t now_ns)
 {
-    bool runs = clp_reader_counter(s->reader, CLP_CTR_SPAN_HOOK) != 0;
-    bool serves = clp_reader_heartbeat_ns(s->reader) != 0;
+    bool serves = clp_reader_heartbeat_ns(s->reader) != 0; /* first: counters are older otherwise */
+    bool runs = !s->config.no_hook && clp_reader_counter(s->reader, CLP_CTR_SPAN_HOOK) != 0;
     if (s->hook.state == CLP_HOOK_NEW && serves) {
         if (runs)
             s->hook.state = CLP_HOOK_RUNS;

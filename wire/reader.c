@@ -387,5 +387,5 @@ uint64_t clp_reader_marked(const struct clp_reader *r, enum clp_counter counter)
 
 uint64_t clp_reader_heartbeat_ns(const struct clp_reader *r)
 {
-    return atomic_load_explicit(&r->header->heartbeat_ns, memory_order_relaxed);
+    return atomic_load_explicit(&r->header->heartbeat_ns, memory_order_acquire);
 }

@@ -80,6 +80,7 @@ const char *clp_reader_error(const struct clp_reader *r);
 uint64_t clp_reader_counter(const struct clp_reader *r, enum clp_counter counter);
 /* The same as of the last MARK: totals that belong to the samples in front of it. */
 uint64_t clp_reader_marked(const struct clp_reader *r, enum clp_counter counter);
+/* 0 before the first. Counters that are read after it are at least as new. */
 uint64_t clp_reader_heartbeat_ns(const struct clp_reader *r);
 
 #endif

@@ -50,9 +50,10 @@ struct clp_wire_header {
     uint64_t reserved0[6];
 
     /* Written by the library. Positions count bytes for ever; p lies at p % ring_bytes. */
-    _Atomic uint64_t head;         /* end of the last complete record; release */
-    _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the library thread's last round */
-    _Atomic uint64_t kept_seq;     /* the largest next_seq that any reader has left behind */
+    _Atomic uint64_t head; /* end of the last complete record; release */
+    /* CLOCK_MONOTONIC of the library thread's last round; release, after its counters */
+    _Atomic uint64_t heartbeat_ns;
+    _Atomic uint64_t kept_seq; /* the largest next_seq that any reader has left behind */
     uint64_t reserved1[5];
 
     /* Written by the reader. */

@@ -279,7 +279,8 @@ static uint8_t age_of(const struct clp_live_entry *e, uint64_t now_ns)
     return i;
 }
 
-/* Entries that look alike: one event. */
+/* Entries that look alike: one event. Those that no collection has looked at have no value yet:
+ * what is told of them keeps the names of their stacks, whose code may have unloaded. */
 struct group {
     double objects, bytes;
     uint32_t trace_and_one; /* 0: free */
@@ -327,9 +328,9 @@ void clp_event_live_write(uint64_t now_ns, const struct clp_events_sink *sink)
     for (uint32_t i = 0; i < L.table.count; i++) {
         const struct clp_live_entry *e = &L.table.entries[i];
         int generation = generation_of(e);
+        struct group *g = group_of(all, e->trace, (uint8_t)generation, age_of(e, now_ns));
         if (generation < 0)
             continue;
-        struct group *g = group_of(all, e->trace, (uint8_t)generation, age_of(e, now_ns));
         g->objects += e->objects / e->chance;
         g->bytes += e->bytes / e->chance;
     }

@@ -614,7 +614,8 @@ void clp_feed_event(struct clp_feed *f, const struct clp_feed_event *e)
     if (define_thread(f, t, e->thread) && define_frames(f, &s, frames) == 0 &&
         define_span(f, t, e->span) && write_event(f, t->thread_id, e, flags, frames))
         return;
-    keep_unsent(f, e);
+    if (e->value > 0 || e->value2 > 0)
+        keep_unsent(f, e);
 }
 
 void clp_feed_define(struct clp_feed *f, const struct clp_thread *t, const uint64_t *frames,
@@ -734,5 +735,5 @@ void clp_feed_publish(struct clp_feed *f, const struct clp_feed_totals *now, uin
     memcpy(&c[CLP_CTR_HEAP_GEN0_BYTES], now->runtime, sizeof(now->runtime));
     struct clp_wire_header *h = f->ring.header;
     show(f, h->counters);
-    atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_relaxed);
+    atomic_store_explicit(&h->heartbeat_ns, now_ns, memory_order_release);
 }

@@ -24,7 +24,7 @@ internal static class ActivityFollower
     {
         try
         {
-            Follow(change.Previous, change.Current);
+            Follow(change.Current);
         }
         catch (Exception)
         {
@@ -32,7 +32,7 @@ internal static class ActivityFollower
         }
     }
 
-    private static void Follow(Activity? previous, Activity? current)
+    private static void Follow(Activity? current)
     {
         if (!Library.Live)
         {
@@ -40,17 +40,33 @@ internal static class ActivityFollower
             return;
         }
         SpanContext? flow = SpanContext.Current;
-        if (previous is { IsStopped: true } && SpanContext.Find(flow, previous) is { } ended
-            && ended.End(previous) && previous.Parent == null)
-            RootEnded(previous, ended.Span.Span);
         // What was stopped elsewhere may still be current.
         while (current is { IsStopped: true })
             current = current.Parent;
+        EndStopped(flow, current);
         SpanContext? around = SpanContext.Living(flow);
         if (current == null ? around == null : around != null && around.IsOf(current))
             SpanContext.Show(around); // the flow has it already
         else
             SpanContext.Current = current == null ? null : ContextOf(current, around);
+    }
+
+    // All that the flow leaves: a span may be stopped while one inside it was left open.
+    private static void EndStopped(SpanContext? context, Activity? current)
+    {
+        for (; context != null; context = context.Parent)
+        {
+            if (context.TakeStopped() is { } stopped)
+            {
+                if (stopped.Parent == null)
+                    RootEnded(stopped, context.Span.Span);
+            }
+            else if (current != null && (context.IsOf(current)
+                || current.Parent is { } parent && context.IsOf(parent)))
+            {
+                break; // nothing around a span in use is left
+            }
+        }
     }
 
     private static SpanContext? ContextOf(Activity activity, SpanContext? around)

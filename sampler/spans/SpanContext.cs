@@ -10,8 +10,8 @@ namespace Clrpulse;
 internal sealed unsafe class SpanContext
 {
     internal readonly NativeSpan Span;
-    private readonly SpanContext? parent; // as Activity.Parent, while that one is known
-    private Activity? owner;              // null: of ThreadSpan, or its end has been seen
+    internal readonly SpanContext? Parent; // as Activity.Parent, while that one is known
+    private Activity? owner;               // null: of ThreadSpan, or its end has been seen
     private bool over;
 
     [ThreadStatic] private static NativeCell* own;
@@ -19,7 +19,7 @@ internal sealed unsafe class SpanContext
     internal SpanContext(in NativeSpan span, SpanContext? parent, Activity? owner)
     {
         Span = span;
-        this.parent = parent;
+        Parent = parent;
         this.owner = owner;
     }
 
@@ -43,7 +43,7 @@ internal sealed unsafe class SpanContext
     internal static SpanContext? Find(SpanContext? context, Activity activity)
     {
         while (context != null && !context.IsOf(activity))
-            context = context.parent;
+            context = context.Parent;
         return context;
     }
 
@@ -52,15 +52,21 @@ internal sealed unsafe class SpanContext
     internal static SpanContext? Living(SpanContext? context)
     {
         while (context != null && (context.over || context.owner is { IsStopped: true }))
-            context = context.parent;
+            context = context.Parent;
         return context;
     }
 
-    // True for one of all the flows that see it.
-    internal bool End(Activity activity)
+    // Of one without an activity.
+    internal void End() => over = true;
+
+    // Its activity when that has stopped, for one of all the flows that see it.
+    internal Activity? TakeStopped()
     {
+        Activity? activity = owner;
+        if (activity is not { IsStopped: true })
+            return null;
         over = true;
-        return Interlocked.CompareExchange(ref owner, null, activity) != null;
+        return Interlocked.CompareExchange(ref owner, null, activity);
     }
 
     // In the cell of the running thread.

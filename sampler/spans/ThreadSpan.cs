@@ -37,7 +37,10 @@ public static class ThreadSpan
     /// <summary>Leaves every span.</summary>
     public static void Clear() => SpanContext.Current = null;
 
-    /// <summary>Gives the span around back when it is disposed.</summary>
+    /// <summary>
+    /// Ends the span when it is disposed, on every flow; the flow is then in the nearest one around
+    /// that has not ended.
+    /// </summary>
     public readonly struct Scope : IDisposable
     {
         private readonly SpanContext? around, entered;
@@ -50,8 +53,13 @@ public static class ThreadSpan
 
         public void Dispose()
         {
-            if (entered != null)
+            if (entered == null)
+                return;
+            entered.End();
+            if (ReferenceEquals(SpanContext.Current, entered))
                 SpanContext.Current = around;
+            else // out of order, or elsewhere: what is current there stays
+                SpanContext.Show(SpanContext.Living(SpanContext.Current));
         }
     }
 

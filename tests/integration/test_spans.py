@@ -124,6 +124,17 @@ class TestSpans(SpanCase):
                  if in_method(s, "FastEndpoint") and "span_id" in s.labels}
         self.assertTrue(parts - roots, "spans inside a request have ids of their own")
 
+    def test_a_span_left_open(self):
+        """A request that ends while one of its spans is current has its route all the same."""
+        profile, truth = self.recorded("--forgets", 1, length=seconds(6))
+        inside = [s for s in profile.samples if in_method(s, "SlowEndpoint") or in_method(s, "FastEndpoint")]
+        whole = sum(s.value() for s in inside)
+        self.assertGreater(whole, 2e8)
+        named = sum(s.value() for s in inside if s.labels.get("endpoint") in ("/slow/{id}", "/fast/{id}"))
+        self.assertGreater(named, 0.95 * whole)
+        self.assertEqual([s.labels for s in profile.samples
+                          if in_method(s, "Outside") and "span_id" in s.labels], [])
+
     def test_no_tracer_no_activity(self):
         profile, truth = self.recorded("--tracer", "0", length=seconds(5))
         self.assertGreater(truth["asked"], 50)
@@ -250,8 +261,11 @@ class TestSpans(SpanCase):
                 self.assertEqual(truth["other_hook"], "ClpTarget" in hooks)
         with tempfile.TemporaryDirectory() as beside, tempfile.TemporaryDirectory() as folder:
             other_build = write_other_build(os.path.join(beside, "Clrpulse.Spans.dll"))
-            profile, _ = self.run_requests(folder, env={"DOTNET_STARTUP_HOOKS": other_build})
-            self.assertIn(ANOTHER_BUILD, comments_about_spans(profile)[0])
+            # It follows the spans itself, and ours is not brought beside it, also where a symlink leads to it.
+            link = os.path.join(folder, "Clrpulse.Spans.dll")
+            os.symlink(other_build, link)
+            for hooks in (other_build, link):
+                self.check_run(env={"DOTNET_STARTUP_HOOKS": hooks})
             # A missing file ends the program in any case, and so says its runtime.
             env = {**os.environ, "DOTNET_STARTUP_HOOKS": os.path.join(beside, "missing.dll")}
             program = [os.path.join(publish, "ClpTarget"), "requests"]
@@ -450,6 +464,27 @@ class TestHook(SpanCase):
         self.assertFalse(self.hook_loaded(target))
         self.assertEqual(target.quit(5), 5, "the target lives")
 
+    def test_brought_by_another_session(self):
+        """A session that cannot bring the hook has spans all the same once another has, and says so."""
+        library, hook = self.own_library()
+        os.unlink(hook)
+        target = self.target("requests")
+        recorder = self.record(target, 60, env={"CLRPULSE_LIBRARY": library})
+        self.wait_for_library(target, recorder)
+        time.sleep(1)
+        self.assertFalse(self.hook_loaded(target))
+        other = self.record(target, 60)
+        self.hook_runs(target, other)
+        target.begin()
+        wait_for(lambda: harness.cpu_ns(target.pid) > 2e9, 60, "work")
+        target.end()
+        for session in (recorder, other):
+            session.interrupt()
+            profile = session.profile()
+            self.assertEqual(comments_about_spans(profile), [])
+            self.assertGreater(len([s for s in profile.samples if "span_id" in s.labels]), 5)
+        self.assertEqual(target.quit(5), 5, "the target lives")
+
     def test_removed_at_any_moment(self):
         """The file goes away while the hook is brought in: it runs, or was never sent."""
         def placed(target):
@@ -518,6 +553,7 @@ class TestOwnSpans(SpanCase):
         recorder.interrupt()
         profile = recorder.profile()
         self.assertEqual(target.quit(5), 5)
+        self.assertEqual(truth["wrong"], "")
         for frame, trace, first, count, endpoint in (
                 ("InImport", "00000000000000a1" "00000000000000b2", 0x1000, truth["imports"], "import"),
                 ("orders_process", "00000000000000c3" "00000000000000d4", 0x2000, truth["orders"],

@@ -17,6 +17,7 @@ internal sealed class OwnSpansMode : Mode
     private readonly List<Thread> threads = new();
     private volatile bool stop;
     private int imports, orders;
+    private string wrong = "";
 
     public OwnSpansMode(Options options)
     {
@@ -39,9 +40,34 @@ internal sealed class OwnSpansMode : Mode
     {
         stop = false;
         Enter enter = FindEnter();
+        OutOfOrder(enter);
         threads.Add(new Thread(() => Import(enter).Wait()));
         threads.Add(new Thread(Orders));
         threads.ForEach(t => t.Start());
+    }
+
+    // A span that has ended does not come back, whichever ends first and however often.
+    private void OutOfOrder(Enter enter)
+    {
+        var outer = (IDisposable)enter(1, 1, 0x31, null);
+        var inner = (IDisposable)enter(1, 1, 0x32, null);
+        Expect(0x32, "two spans");
+        outer.Dispose();
+        Expect(0x32, "the outer one has ended");
+        inner.Dispose();
+        Expect(0, "both have ended");
+        using (enter(1, 1, 0x33, null) as IDisposable)
+        {
+            inner.Dispose();
+            Expect(0x33, "a span that ended before ends again");
+        }
+        Expect(0, "after all");
+    }
+
+    private void Expect(ulong span, string where)
+    {
+        if (SpanCell.Span() != span && wrong == "")
+            wrong = $"{where}: {SpanCell.Span():x} instead of {span:x}";
     }
 
     private async Task Import(Enter enter)
@@ -92,5 +118,6 @@ internal sealed class OwnSpansMode : Mode
     {
         json.WriteNumber("imports", imports);
         json.WriteNumber("orders", orders);
+        json.WriteString("wrong", wrong);
     }
 }

@@ -357,7 +357,7 @@ internal sealed class SpanChecksMode : Mode
 internal sealed class RequestsMode : Mode
 {
     private static readonly ActivitySource Source = new("ClpTarget.Requests");
-    private readonly bool tracer, hooked;
+    private readonly bool tracer, hooked, forgets;
     private readonly List<Thread> threads = new();
     private readonly List<string> roots = new();
     private volatile bool stop;
@@ -367,6 +367,7 @@ internal sealed class RequestsMode : Mode
     {
         tracer = options.Count("tracer", 1) != 0;
         hooked = options.Count("hooked", 0) != 0; // to begin when the hook runs
+        forgets = options.Count("forgets", 0) != 0; // to end spans inside a request
     }
 
     public override void Prepare()
@@ -410,6 +411,8 @@ internal sealed class RequestsMode : Mode
                 SlowEndpoint();
             else
                 FastEndpoint();
+            if (forgets)
+                Source.StartActivity("left open");
             // As web frameworks do: the route is known when the request has been served.
             request?.SetTag("http.route", slow ? "/slow/{id}" : "/fast/{id}");
             request?.Dispose();

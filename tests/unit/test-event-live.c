@@ -7,11 +7,13 @@
 
 static uint32_t number; /* of the latest collection */
 static double told;     /* bytes */
+static bool any_without_value;
 
 static void on_event(void *user, const struct clp_feed_event *e)
 {
     (void)user;
     told += e->value2;
+    any_without_value |= e->value == 0 && e->value2 == 0;
 }
 
 static double shown(void)
@@ -65,6 +67,22 @@ static void an_object_is_shown_when_a_collection_has_looked(void **state)
     assert_true(shown() == before + 100);
 }
 
+/* Their code may unload: a reader must not forget its names. */
+static void what_is_not_shown_yet_is_told_without_a_value(void **state)
+{
+    (void)state;
+    any_without_value = false;
+    assert_true(shown() == before);
+    assert_false(any_without_value);
+    allocate(CLP_EVENT_HEAP_LARGE, 100);
+    assert_true(shown() == before);
+    assert_true(any_without_value);
+    collect(2);
+    any_without_value = false;
+    assert_true(shown() == before + 100);
+    assert_false(any_without_value);
+}
+
 static void a_large_one_when_all_of_the_heap_was_collected(void **state)
 {
     (void)state;
@@ -115,6 +133,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(an_object_is_shown_when_a_collection_has_looked, set_up),
+        cmocka_unit_test_setup(what_is_not_shown_yet_is_told_without_a_value, set_up),
         cmocka_unit_test_setup(a_large_one_when_all_of_the_heap_was_collected, set_up),
         cmocka_unit_test_setup(lost_ends_do_not_add_up, set_up),
         cmocka_unit_test_setup(a_collection_is_over_when_the_next_begins, set_up),

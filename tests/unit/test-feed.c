@@ -597,19 +597,24 @@ static void fill_up(struct fixture *f)
         continue;
 }
 
-static void event(struct fixture *f, uint16_t kind, const char *a, const char *b)
+static void event_of(struct fixture *f, uint16_t kind, double value, const char *a, const char *b)
 {
     uint64_t frame = clp_frame_make(CLP_FRAME_UNKNOWN, 0, 0);
     struct clp_feed_event e = {.thread = &threads[1],
                                .time_ns = 1,
-                               .value = 1,
-                               .value2 = 8,
+                               .value = value,
+                               .value2 = 8 * value,
                                .kind = kind,
                                .count = 1,
                                .frames = &frame,
                                .texts = {a, b},
                                .text_len = {(uint16_t)strlen(a), (uint16_t)strlen(b)}};
     clp_feed_event(&f->feed, &e);
+}
+
+static void event(struct fixture *f, uint16_t kind, const char *a, const char *b)
+{
+    event_of(f, kind, 1, a, b);
 }
 
 /* Each in a fixture of its own: what comes in front of the mark. */
@@ -644,7 +649,14 @@ static void a_full_ring_takes_no_type_away(void **state)
     fill_up(f);
     event(f, CLP_SAMPLE_LOCK, "owner", ""); /* whose it was is no type */
     assert_unsent(f, 1, "", "");
+    fill_up(f);
+    event_of(f, CLP_SAMPLE_LIVE, 0, "Class", "old"); /* nothing is lost with it */
     assert_int_equal(f->feed.counters[CLP_CTR_DROP_RING_FULL], 4);
+    unsigned events = f->of_type[CLP_REC_EVENT];
+    read_all(f);
+    assert_true(clp_feed_mark(&f->feed, 1, 2));
+    read_all(f);
+    assert_int_equal(f->of_type[CLP_REC_EVENT], events);
 }
 
 static void types_without_end_are_counted_together(void **state)

@@ -223,6 +223,55 @@ static void what_has_gone_makes_room(void **state)
     assert_int_equal(finish_and_count("agent_unknown_ids"), 1);
 }
 
+static void live_event(uint32_t body, double value)
+{
+    uint64_t frame = clp_frame_make(CLP_FRAME_MANAGED, body, 0);
+    struct clp_rec_event e = {
+        .rec = {.count = 1}, .value = value, .thread_id = 1, .kind = CLP_SAMPLE_LIVE};
+    struct clp_reader_record r = {.type = CLP_REC_EVENT,
+                                  .event = {.rec = &e, .frames = &frame, .texts = {"T", "old"}}};
+    clp_build_record(build, &r);
+}
+
+/* An object that no collection has looked at for some windows, of code that has unloaded. */
+static void what_may_be_told_later_keeps_its_name(void **state)
+{
+    (void)state;
+    define(5);
+    gone(CLP_REC_METHOD, 5);
+    for (int i = 0; i < 4; i++) {
+        live_event(5, 0);
+        assert_int_equal(finish_and_count("agent_"), 0);
+    }
+    live_event(5, 1);
+    assert_int_equal(finish_and_count("agent_"), 0);
+    assert_int_equal(finish_and_count("agent_"), 0);
+    assert_int_equal(finish_and_count("agent_"), 0);
+    live_event(5, 1);
+    assert_int_equal(finish_and_count("agent_unknown_ids"), 1);
+}
+
+/* The rest of a clock has no stack of its own. */
+static void the_last_stack_of_a_thread_keeps_its_names(void **state)
+{
+    struct clp_rec_sample s = {.value = 1, .thread_id = 1, .kind = CLP_SAMPLE_CPU};
+    struct clp_reader_record rest = {.type = CLP_REC_SAMPLE, .sample = {.rec = &s}};
+    (void)state;
+    define(5);
+    sample_body(5);
+    gone(CLP_REC_METHOD, 5);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(finish_and_count("agent_"), 0);
+    clp_build_record(build, &rest);
+    assert_int_equal(finish_and_count("agent_"), 0);
+    define(6);
+    sample_body(6);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(finish_and_count("agent_"), 0);
+    sample_body(5);
+    assert_int_equal(finish_and_count("agent_unknown_ids"), 1);
+}
+
 /* A thread that is defined once more lives, whatever was told of it before. */
 static void a_thread_comes_back(void **state)
 {
@@ -254,10 +303,10 @@ static void a_share_is_smaller(void **state)
     assert_true(part >= 20000 - 65536 / 16 - 100);
 }
 
-static int set_up(void **state)
+static int begin(uint32_t types)
 {
-    (void)state;
-    struct clp_build_config c = {.root_fd = -1, .pid = getpid(), .ns_pid = getpid()};
+    struct clp_build_config c = {
+        .root_fd = -1, .pid = getpid(), .ns_pid = getpid(), .types = types};
     assert_int_equal(clp_symbols_new(NULL, &symbols), 0);
     c.symbols = symbols;
     assert_int_equal(clp_build_new(&c, &build), 0);
@@ -265,6 +314,18 @@ static int set_up(void **state)
     struct clp_reader_record r = {.type = CLP_REC_THREAD, .thread = {.rec = &t, .name = "worker"}};
     clp_build_record(build, &r);
     return 0;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return begin(0);
+}
+
+static int set_up_live(void **state)
+{
+    (void)state;
+    return begin(1u << CLP_TYPE_LIVEHEAP);
 }
 
 static int tear_down(void **state)
@@ -281,8 +342,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(what_is_in_use_keeps_its_name), T(a_share_is_smaller),      T(what_has_gone_makes_room),
-        T(a_thread_comes_back),           T(endless_stacks_and_code),
+        T(what_is_in_use_keeps_its_name),
+        T(a_share_is_smaller),
+        T(what_has_gone_makes_room),
+        T(a_thread_comes_back),
+        T(the_last_stack_of_a_thread_keeps_its_names),
+        T(endless_stacks_and_code),
+        cmocka_unit_test_setup_teardown(what_may_be_told_later_keeps_its_name, set_up_live,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -650,8 +650,8 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
     memcpy(b->counters, w->counters, sizeof(b->counters));
 }
 
-/* Each stratum of exceptions is of one type, so their sums are exact, however few stacks were kept.
- */
+/* Each stratum of exceptions is of one type, so their sums are exact, however few stacks were kept;
+ * but for the one that takes what finds no room. */
 static void comment_exceptions(struct clp_build *b)
 {
     const struct clp_type_counts *e = &b->ended_exceptions;

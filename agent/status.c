@@ -349,13 +349,15 @@ void clp_status_json(const struct clp_status *s, struct clp_strbuf *to)
 
 /* ---- audit --------------------------------------------------------------------------------- */
 
+#define AUDIT_NAME "  %-16s" /* the longest: lock_contentions */
+
 static void audit_time(const char *name, double ours, double kernels, struct clp_strbuf *to)
 {
     if (kernels > 0)
-        clp_strbuf_printf(to, "  %-8s profiles %.3f s, kernel %.3f s: %.2f %%\n", name, ours / 1e9,
-                          kernels / 1e9, 100 * ratio(ours, kernels));
+        clp_strbuf_printf(to, AUDIT_NAME " profiles %.3f s, kernel %.3f s: %.2f %%\n", name,
+                          ours / 1e9, kernels / 1e9, 100 * ratio(ours, kernels));
     else
-        clp_strbuf_printf(to, "  %-8s nothing to compare before the second window has ended\n",
+        clp_strbuf_printf(to, AUDIT_NAME " nothing to compare before the second window has ended\n",
                           name);
 }
 
@@ -370,8 +372,8 @@ static void audit_events(const struct clp_member_totals *t, struct clp_strbuf *t
         const struct clp_audited_event *a = &t->audited_events[i];
         const struct clp_counter_info *info = clp_counter_info(counters[i]);
         if (a->counted > 0 || a->profiles > 0)
-            clp_strbuf_printf(to, "  %-8s profiles %.0f, library %.0f %s: %.2f %%\n", info->name,
-                              a->profiles, a->counted, info->unit,
+            clp_strbuf_printf(to, AUDIT_NAME " profiles %.0f, library %.0f %s: %.2f %%\n",
+                              info->name, a->profiles, a->counted, info->unit,
                               100 * ratio(a->profiles, a->counted));
     }
 }
@@ -383,7 +385,7 @@ static void audit_allocations(const struct clp_member_totals *t, struct clp_strb
     uint64_t counted = t->counters[CLP_CTR_ALLOC_COUNTED_BYTES];
     if (all == 0)
         return;
-    clp_strbuf_printf(to, "  %-8s %.1f MB, ", "memory", (double)all / 1e6);
+    clp_strbuf_printf(to, AUDIT_NAME " %.1f MB, ", "allocated", (double)all / 1e6);
     if (counted)
         clp_strbuf_printf(to, "%.2f %% of it counted by the runtime's own counters\n",
                           100 * ratio((double)counted, (double)all));
@@ -399,7 +401,7 @@ static void audit_runtime(const struct clp_member_totals *t, struct clp_strbuf *
         return;
     for (unsigned c = CLP_CTR_HEAP_GEN0_BYTES; c <= CLP_CTR_HEAP_PINNED_BYTES; c++)
         heap += t->counters[c];
-    clp_strbuf_printf(to, "  managed  %llu threads, %llu of them workers of the pool",
+    clp_strbuf_printf(to, AUDIT_NAME " %llu threads, %llu of them workers of the pool", "managed",
                       (unsigned long long)t->counters[CLP_CTR_THREADS_MANAGED],
                       (unsigned long long)t->counters[CLP_CTR_THREADS_POOL]);
     if (heap)
@@ -415,16 +417,16 @@ static void audit_member(const struct clp_member *m, struct clp_strbuf *to)
     clp_strbuf_str(to, ")\n");
     audit_time("cpu", t->audited_cpu_ns, (double)t->kernel_cpu_ns, to);
     audit_time("wall", t->audited_wall_ns, t->kernel_wall_ns, to);
-    clp_strbuf_printf(to, "  threads  library %llu, kernel %llu\n",
+    clp_strbuf_printf(to, AUDIT_NAME " library %llu, kernel %llu\n", "threads",
                       (unsigned long long)t->counters[CLP_CTR_THREADS],
                       (unsigned long long)clp_kernel_threads(m->pid));
-    clp_strbuf_printf(to, "  samples  library %llu, agent %llu\n",
+    clp_strbuf_printf(to, AUDIT_NAME " library %llu, agent %llu\n", "samples",
                       (unsigned long long)t->counters[CLP_CTR_SAMPLES],
                       (unsigned long long)t->samples);
     audit_events(t, to);
     audit_allocations(t, to);
     audit_runtime(t, to);
-    clp_strbuf_printf(to, "  library  %.3f s of CPU, %.1f MB\n",
+    clp_strbuf_printf(to, AUDIT_NAME " %.3f s of CPU, %.1f MB\n", "library",
                       t->counters[CLP_CTR_LIBRARY_CPU_NS] / 1e9,
                       t->counters[CLP_CTR_LIBRARY_BYTES] / 1048576.0);
     text_losses(m, to);

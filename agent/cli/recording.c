@@ -26,6 +26,17 @@ static int split_path(const char *path, const char *type, char *ret, size_t cap)
     return n < 0 || (size_t)n >= cap ? -ENAMETOOLONG : 0;
 }
 
+/* Time that nobody asked for is not there, which is not none. */
+static void tell_written(const struct clp_recording *r, const char *path)
+{
+    fprintf(stderr, "wrote %s: %llu different samples", path, (unsigned long long)r->samples);
+    if (r->types & (1u << CLP_TYPE_CPU))
+        fprintf(stderr, ", %.2f s of CPU", r->cpu_ns / 1e9);
+    if (r->types & (1u << CLP_TYPE_WALL))
+        fprintf(stderr, ", %.2f s of wall time", r->wall_ns / 1e9);
+    fputc('\n', stderr);
+}
+
 static void write_encoded(struct clp_recording *r, const char *path, int encoded_error,
                           struct clp_encoded *e)
 {
@@ -39,8 +50,7 @@ static void write_encoded(struct clp_recording *r, const char *path, int encoded
         (void)clp_fault_set(&r->write_fault, error == -EACCES ? -EIO : error, "cannot write %s: %s",
                             path, strerror(-error));
     else if (r->terminal)
-        fprintf(stderr, "wrote %s: %llu different samples, %.2f s of CPU, %.2f s of wall time\n",
-                path, (unsigned long long)r->samples, r->cpu_ns / 1e9, r->wall_ns / 1e9);
+        tell_written(r, path);
 }
 
 static void write_split(struct clp_recording *r, const struct clp_profile *p)

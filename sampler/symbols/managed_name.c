@@ -218,13 +218,23 @@ void clp_managed_system_name(const struct clp_managed_raw *raw, char *buf, size_
     clp_text_guard(&out, buf, cap);
 }
 
+/* A type that is nested in a generic one has arguments without a '`' of its own: the runtime tells
+ * an array of Dictionary<int, int>.Entry as Entry[System.Int32,System.Int32][]. */
+static bool has_arguments(struct clp_name_text t)
+{
+    for (size_t i = 0; i < t.len; i++)
+        if (t.at[i] == '`' || (t.at[i] == '[' && i + 1 < t.len && !memchr("],*", t.at[i + 1], 3)))
+            return true;
+    return false;
+}
+
 void clp_managed_type_name(const char *type, char *buf, size_t cap)
 {
     char work[CLP_NAME_MAX];
     struct clp_text out = clp_text_in(work, sizeof(work));
     struct clp_name_writer w = {.out = &out};
     struct clp_name_text t = {type, strnlen(type, RAW_MAX)};
-    if (memchr(type, '`', t.len)) {
+    if (has_arguments(t)) {
         clp_type_name_short(&w, t);
     } else {
         for (size_t i = 0; i < t.len; i++)

@@ -302,6 +302,10 @@ static void write_core(struct clp_name_writer *w, struct clp_name_text t)
         list = clp_name_text_from(clp_name_text_until(t, clp_name_text_close(t, open)), open + 1);
     if (write_special_generic(w, name, list))
         return;
+    /* The runtime leaves out what a type is nested in, but not the arguments of that. */
+    if (count_items(list) > clp_type_name_arity(name) &&
+        clp_name_text_find(name, 0, '+') == name.len)
+        name = clp_name_text_until(name, clp_name_text_find_last(name, '`'));
     struct clp_generic_args args = clp_generic_args_of(list, clp_type_name_arity(name), 'T');
     struct chain c = {.args = &args};
     write_chain(w, name, false, &c);

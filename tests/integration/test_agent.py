@@ -108,7 +108,7 @@ class TestAgent(Case):
                               r"kernel [0-9.]+ s: ([0-9.]+) %", done.stdout)
             self.assertTrue(share, done.stdout)
             self.assert_ratio(float(share[1]) / 100, low / 100, high / 100, f"{kind} of the kernel's")
-        threads = re.search(r"threads  library (\d+), kernel (\d+)", done.stdout)
+        threads = re.search(r"threads +library (\d+), kernel (\d+)", done.stdout)
         self.assertTrue(threads, done.stdout)
         self.assertLess(abs(int(threads[1]) - int(threads[2])), 3, done.stdout)
 

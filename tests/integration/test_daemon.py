@@ -586,10 +586,10 @@ class TestStatus(DaemonCase):
         self.assertRegex(done.stdout, rf"{target.pid} profiling .* 10\.0\.1 .* Fake")
         audit = self.run_clrpulse("check", "--audit", "-c", f"{self.directory}/c.yaml")
         self.assertEqual((audit.returncode, audit.stderr), (0, ""))
-        self.assertRegex(audit.stdout, rf"process {target.pid} \(Fake\)\n  cpu      profiles \d+\.\d+ s, "
-                                       r"kernel \d+\.\d+ s: .*\n  wall     profiles \d+\.\d+ s, "
+        self.assertRegex(audit.stdout, rf"process {target.pid} \(Fake\)\n  cpu +profiles \d+\.\d+ s, "
+                                       r"kernel \d+\.\d+ s: .*\n  wall +profiles \d+\.\d+ s, "
                                        r"kernel \d+\.\d+ s: ")
-        self.assertRegex(audit.stdout, r"threads  library 0, kernel 2\n")
+        self.assertRegex(audit.stdout, r"  threads +library 0, kernel 2\n")
         self.stop(agent)
 
     def test_no_agent(self):

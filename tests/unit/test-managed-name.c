@@ -359,6 +359,33 @@ static void recursion_ends(void **state)
                              ".M(Func<!0, !0>, Func<!0, !0>, Func<!0, !0>)");
 }
 
+static void shows_types_of_events(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *type, *shown;
+    } types[] = {
+        {"System.String", "System.String"},
+        {"System.Int32[,]", "System.Int32[,]"},
+        {"System.Int32[*]", "System.Int32[*]"},
+        {"Ns.Outer+Inner[]", "Ns.Outer.Inner[]"},
+        {"System.Collections.Generic.List`1[System.String]", "List<string>"},
+        /* What the type is nested in is left out, its arguments are not. */
+        {"Entry[System.Int32,System.Int32][]", "Entry<int, int>[]"},
+        {"Entry[System.Int32,System.Collections.Generic.KeyValuePair`2[Ns.A,Ns.B]][]",
+         "Entry<int, KeyValuePair<A, B>>[]"},
+        {"Enumerator[Ns.A[],System.Object]", "Enumerator<A[], object>"},
+        {"AsyncStateMachineBox`1[System.Int32,Ns.Orders+<Place>d__3]",
+         "AsyncStateMachineBox<int, Orders.Place>"},
+        {"Odd[", "Odd["},
+    };
+    for (size_t i = 0; i < CLP_ARRAY_LEN(types); i++) {
+        char buf[CLP_NAME_MAX];
+        clp_managed_type_name(types[i].type, buf, sizeof(buf));
+        assert_string_equal(buf, types[i].shown);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -367,6 +394,7 @@ int main(void)
         cmocka_unit_test(long_names_end_in_dots),
         cmocka_unit_test(embedded_nul_does_not_end_a_name),
         cmocka_unit_test(recursion_ends),
+        cmocka_unit_test(shows_types_of_events),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -320,7 +320,7 @@ static void rendering(void **state)
     clp_status_audit(&s, &text);
     assert_non_null(strstr(clp_strbuf_text(&text), "profiles 2.000 s, kernel 2.020 s: 99.01 %"));
     assert_non_null(
-        strstr(clp_strbuf_text(&text), "wall     profiles 30.000 s, kernel 40.000 s: "));
+        strstr(clp_strbuf_text(&text), "  wall             profiles 30.000 s, kernel 40.000 s: "));
     assert_null(strstr(clp_strbuf_text(&text), "managed")); /* not told, which is not none */
     m->totals.audited_events[CLP_AUDITED_ALLOC_BYTES] = (struct clp_audited_event){990, 1000};
     m->totals.counters[CLP_CTR_ALLOC_BYTES] = 1000;
@@ -331,7 +331,7 @@ static void rendering(void **state)
     clp_strbuf_reset(&text);
     clp_status_audit(&s, &text);
     t = clp_strbuf_text(&text);
-    assert_non_null(strstr(t, "alloc_bytes profiles 990, library 1000 bytes: 99.00 %\n"));
+    assert_non_null(strstr(t, "  alloc_bytes      profiles 990, library 1000 bytes: 99.00 %\n"));
     assert_null(strstr(t, "lock_delay"));
     assert_non_null(strstr(t, " MB, 99.50 % of it counted by the runtime's own counters\n"));
     assert_non_null(strstr(t, "12 threads, 7 of them workers of the pool, heap 3.0 MB after"));

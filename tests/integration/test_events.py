@@ -360,18 +360,22 @@ class TestMetrics(EventCase):
 
 class TestCollections(EventCase):
     def test_each_is_counted_with_its_pause(self):
-        self.check(30)
+        with_retry(lambda: self.check(30))
 
     def test_a_storm(self):
         """One after the other."""
-        self.check(300, "--rest", 0)
+        with_retry(lambda: self.check(300, "--rest", 0))
 
     def check(self, rounds, *options):
+        """A thread that loses its CPU between the runtime's look at the clock and ours makes one of the two longer."""
         recorded = self.work("collections", "gc", 1, "--rounds", rounds, *options)
-        profile, truth = recorded.profile, recorded.truth
+        with for_sure():
+            self.check_counts(recorded.profile, recorded.truth, rounds)
+        self.assert_near(recorded.profile.total("gc_pause"), recorded.truth["pause_ns"], 0.02, "pauses")
+
+    def check_counts(self, profile, truth, rounds):
         generations = sums(profile, "gc_collections", lambda s: s.labels["gc_generation"])
         self.assertEqual([generations.get(str(g), 0) for g in range(3)], truth["collections"])
-        self.assert_near(profile.total("gc_pause"), truth["pause_ns"], 0.02, "pauses")
         stopping = profile.total("gc_pause", where=lambda s: s.stack[0] == "[threads being stopped]")
         self.assertEqual(profile.total("gc_pause"), profile.number("gc_pause"))
         self.assertEqual(stopping, profile.number("gc_suspension"))

@@ -6,7 +6,7 @@ import time
 
 import harness
 import pprof
-from harness import Case, for_sure, record_work, with_retry
+from harness import Case, cpu_ns, for_sure, record_work, wait_for, with_retry
 
 SECONDS = harness.seconds(20)
 
@@ -100,10 +100,17 @@ class TestLives(Case):
 
 
 class TestLabels(Case):
+    def is_still(self, target):
+        """It has compiled what its threads run, and they have spun enough."""
+        before = cpu_ns(target.pid)
+        time.sleep(0.2)
+        return cpu_ns(target.pid) - before < 20_000_000  # one tick
+
     def test_kinds(self):
         """Every kind of wait has its word, and its stack."""
         target = self.target("waits")
         target.begin()
+        wait_for(lambda: self.is_still(target), 30, "all threads wait")
         recorder = self.record(target, 6)
         profile = recorder.profile()
         kinds = target.end()["kinds"]

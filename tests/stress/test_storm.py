@@ -115,6 +115,7 @@ class Watched(PluginNames):
         wrong = {name: (low[name], self.stackless.get(name, 0), count) for name, count in expected.items()
                  if not low[name] <= count <= low[name] + self.stackless.get(name, 0)}
         self.assertEqual(len(wrong), 0, f"with and without a stack, truth: {list(wrong.items())[:8]}")
+        self.assertLess(sum(self.stackless.values()), 0.05 * sum(self.thrown.values()) + 1000, "without a stack")
 
     def end_agent(self, target):
         self.assertEqual(self.agent.stop(), 0, self.agent.text())

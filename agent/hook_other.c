@@ -14,7 +14,6 @@
 
 #define MAPS_MAX_BYTES (64u << 20)
 #define ENVIRON_MAX_BYTES (4u << 20)
-#define VARIABLE "DOTNET_STARTUP_HOOKS="
 
 struct search {
     const struct clp_dotnet *target;
@@ -78,16 +77,12 @@ static bool is_named(const char *path, size_t len, const char *name)
 static bool look_in_maps(struct search *s, const char *maps, size_t len, const char *name,
                          look *look_at_it)
 {
-    static const char gone[] = " (deleted)";
     for (const char *at = maps, *end = maps + len; at < end;) {
         struct clp_map_entry e;
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t n = (size_t)((newline ? newline : end) - at);
         if (clp_proctext_map_line(at, n, &e) == 0 && e.path_len > 0) {
-            size_t path_len = e.path_len;
-            if (path_len > sizeof(gone) &&
-                memcmp(e.path + path_len - (sizeof(gone) - 1), gone, sizeof(gone) - 1) == 0)
-                path_len -= sizeof(gone) - 1;
+            size_t path_len = clp_proctext_map_path_len(&e);
             if (is_named(e.path, path_len, name) && look_at_it(s, e.path, path_len))
                 return true;
         }
@@ -99,19 +94,14 @@ static bool look_in_maps(struct search *s, const char *maps, size_t len, const c
 /* Start-up hooks that run before ours, also when none of them is loaded yet. */
 static bool look_in_environ(struct search *s, const char *block, size_t len)
 {
-    for (const char *at = block, *end = block + len; at < end;) {
-        size_t n = strnlen(at, (size_t)(end - at));
-        if (n > sizeof(VARIABLE) && memcmp(at, VARIABLE, sizeof(VARIABLE) - 1) == 0) {
-            const char *to = at + n;
-            for (const char *path = at + sizeof(VARIABLE) - 1; path < to;) {
-                const char *colon = memchr(path, ':', (size_t)(to - path));
-                size_t path_len = (size_t)((colon ? colon : to) - path);
-                if (is_named(path, path_len, CLP_HOOK_NAME) && look_at(s, path, path_len))
-                    return true;
-                path += path_len + 1;
-            }
-        }
-        at += n + 1;
+    size_t all = 0;
+    const char *path = clp_proctext_env(block, len, "DOTNET_STARTUP_HOOKS", &all);
+    for (const char *end = path ? path + all : path; path < end;) {
+        const char *colon = memchr(path, ':', (size_t)(end - path));
+        size_t n = (size_t)((colon ? colon : end) - path);
+        if (is_named(path, n, CLP_HOOK_NAME) && look_at(s, path, n))
+            return true;
+        path += n + 1;
     }
     return false;
 }

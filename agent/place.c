@@ -149,16 +149,6 @@ static bool is_library_path(const char *path, size_t len)
     return len > n && memcmp(path + len - n, "/" LIBRARY_NAME, n) == 0;
 }
 
-/* The path of a mapping as dlopen saw it: without the kernel's note that the file is gone. */
-static size_t mapped_path_len(const struct clp_map_entry *e)
-{
-    static const char gone[] = " (deleted)";
-    size_t n = sizeof(gone) - 1;
-    if (e->path_len > n && memcmp(e->path + e->path_len - n, gone, n) == 0)
-        return e->path_len - n;
-    return e->path_len;
-}
-
 /* Another path would load the library a second time beside the first. The dynamic linker compares
  * the text first, so the old path works even when the file has been removed. */
 static bool find_mapped(const char *maps, size_t len, char *ret, size_t cap)
@@ -168,7 +158,7 @@ static bool find_mapped(const char *maps, size_t len, char *ret, size_t cap)
         const char *newline = memchr(at, '\n', (size_t)(end - at));
         size_t n = newline ? (size_t)(newline - at) : (size_t)(end - at);
         if (clp_proctext_map_line(at, n, &e) == 0) {
-            size_t path_len = mapped_path_len(&e);
+            size_t path_len = clp_proctext_map_path_len(&e);
             if (is_library_path(e.path, path_len) && path_len < cap) {
                 memcpy(ret, e.path, path_len);
                 ret[path_len] = '\0';

@@ -285,6 +285,14 @@ int clp_proctext_status(const char *text, size_t len, struct clp_proc_status *re
 
 /* ---- environ, syscall ---------------------------------------------------------------------- */
 
+size_t clp_proctext_map_path_len(const struct clp_map_entry *e)
+{
+    static const char gone[] = " (deleted)";
+    size_t n = sizeof(gone) - 1;
+    bool is_gone = e->path_len > n && memcmp(e->path + e->path_len - n, gone, n) == 0;
+    return e->path_len - (is_gone ? n : 0);
+}
+
 const char *clp_proctext_env(const char *environ_block, size_t len, const char *name,
                              size_t *ret_len)
 {

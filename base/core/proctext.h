@@ -21,6 +21,8 @@ struct clp_map_entry {
 /* Parses one line of /proc/PID/maps, `line` of `len` bytes without its newline.
  * 0, or -EINVAL with *ret untouched. */
 int clp_proctext_map_line(const char *line, size_t len, struct clp_map_entry *ret) CLP_MUST_USE;
+/* The length of the entry's path without the kernel's note that the file has no name any more. */
+size_t clp_proctext_map_path_len(const struct clp_map_entry *e);
 
 struct clp_proc_stat {
     int32_t pid;

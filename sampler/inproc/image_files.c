@@ -64,15 +64,6 @@ bool clp_image_files_is_image(const struct clp_map_entry *e)
     return e->path_len < sizeof(jit) - 1 || memcmp(e->path, jit, sizeof(jit) - 1) != 0;
 }
 
-/* The path without the kernel's remark on a file that has no name any more. */
-static size_t plain_path_len(const struct clp_map_entry *e)
-{
-    static const char suffix[] = " (deleted)";
-    size_t n = sizeof(suffix) - 1;
-    bool gone = e->path_len >= n && memcmp(e->path + e->path_len - n, suffix, n) == 0;
-    return e->path_len - (gone ? n : 0);
-}
-
 static bool same_file(const struct clp_image_file *f, const struct clp_map_entry *e,
                       size_t path_len)
 {
@@ -82,7 +73,7 @@ static bool same_file(const struct clp_image_file *f, const struct clp_map_entry
 
 bool clp_image_files_same(uint32_t file, const struct clp_map_entry *e)
 {
-    return same_file(&F.files[file], e, plain_path_len(e));
+    return same_file(&F.files[file], e, clp_proctext_map_path_len(e));
 }
 
 static const char *keep_text(const char *s, size_t n)
@@ -95,7 +86,7 @@ static const char *keep_text(const char *s, size_t n)
 
 uint32_t clp_image_files_of(const struct clp_map_entry *e)
 {
-    size_t path_len = plain_path_len(e);
+    size_t path_len = clp_proctext_map_path_len(e);
     bool deleted = path_len < e->path_len;
     for (uint32_t i = F.count; i-- > 0;)
         if (same_file(&F.files[i], e, path_len)) {

@@ -202,9 +202,26 @@ static void syscall_lines(void **state)
     assert_int_equal(sp, 0x7ffc0020);
 }
 
+static size_t path_len(const char *line)
+{
+    struct clp_map_entry e;
+    assert_int_equal(map_line(line, &e), 0);
+    return clp_proctext_map_path_len(&e);
+}
+
+static void path_of_a_file_that_is_gone(void **state)
+{
+    (void)state;
+    assert_int_equal(path_len("1000-2000 r-xp 00000000 08:01 7 /a/b.so"), strlen("/a/b.so"));
+    assert_int_equal(path_len("1000-2000 r-xp 00000000 08:01 7 /a/b.so (deleted)"),
+                     strlen("/a/b.so"));
+    assert_int_equal(path_len("1000-2000 rw-p 00000000 00:00 0"), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(path_of_a_file_that_is_gone),
         cmocka_unit_test(map_line_with_a_path),
         cmocka_unit_test(map_line_without_a_path),
         cmocka_unit_test(bad_map_lines_leave_the_result_alone),

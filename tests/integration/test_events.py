@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 import time
 
 import harness
@@ -79,6 +81,18 @@ class TestExceptions(EventCase):
         self.assertIn("сообщение 消息 🎉", messages)
         self.assertIn("from the field", messages)
         self.assertEqual(recorded.truth["getter_runs"], 0)
+
+    def test_each_is_counted_on_a_busy_machine(self):
+        """The library's thread waits for a CPU when the first throws come: none may get lost until then."""
+        spin = [sys.executable, "-c", "while True: pass"]
+        spinners = [subprocess.Popen(spin) for _ in range(4 * len(os.sched_getaffinity(0)))]
+        try:
+            for _ in range(4):
+                self.check_sites(self.work("exceptions", "exceptions", 3, "--rate", 500))
+        finally:
+            for spinner in spinners:
+                spinner.kill()
+                spinner.wait()
 
     def test_a_storm_is_counted_exactly_and_split_by_chance(self):
         self.check_storm(self.work("exceptions", "exceptions", 6, "--rate", 0, "--threads", 2), 0.08)
@@ -395,12 +409,14 @@ class TestTogether(EventCase):
         first = Recorder(self, target.pid, 60, "--types", "exceptions")
         self.wait_for_library(target, first)
         target.begin()
+        self.assertEqual(harness.timers(target.pid), 0, "exceptions alone need no timers")
         others = ["locks,gc", "allocations,liveheap"]
         if framework() != "net8.0":
             others.append("waits")
         for types in others:
             second = Recorder(self, target.pid, 1, "--types", types)
             self.assertEqual(second.wait(), 0, second.message())
+        harness.wait_for(lambda: harness.timers(target.pid) == 0, 30, "timers go with the locks")
         truth = target.end()
         profile = first.finish()
         self.assertEqual(profile.sample_types, [("exceptions", "count")])

@@ -54,6 +54,7 @@ static struct {
     uint64_t count_due_ns;
     bool own_descriptors;
     bool sampling;
+    bool reorder_due;   /* readers came, went or changed their minds since the last time */
     bool no_wall;       /* it was asked for, and there was no memory */
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
@@ -521,6 +522,7 @@ static void note_late_events(uint64_t now_ns)
 static void reorder(uint64_t now_ns)
 {
     (void)account_all();
+    E.reorder_due = false;
     E.settings = union_of_settings();
     if (E.settings.sample_kinds && !E.sampling) {
         start_sampling();
@@ -713,7 +715,9 @@ uint64_t clp_engine_round(void)
     if (E.loads && !E.ready)
         clp_spans_live(waiting);
     waiting &= !E.hold_until_ns || !holds_new_readers(now);
-    if (E.ready && (news.settings_changed || waiting))
+    /* What readers want waits for a runtime that can be asked, but not the end of it all. */
+    E.reorder_due |= news.settings_changed;
+    if ((E.ready || !clp_links_any()) && (E.reorder_due || waiting))
         reorder(now);
     note_late_events(now);
     if (E.sampling)

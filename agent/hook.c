@@ -248,14 +248,22 @@ void clp_hook_send(struct clp_hook *h, const struct clp_dotnet *t, const char *l
         return;
     }
     char other[100];
-    if (clp_hook_find_other(t, other, sizeof(other))) {
+    int r = clp_hook_find_other(t, other, sizeof(other));
+    if (r == -EBADMSG) {
         off(h,
             "another build of " CLP_HOOK_NAME " is in the process (%s), and its runtime takes "
             "none beside it; replace it by the file of this clrpulse",
             other);
         return;
     }
-    int r = place(h, t, path, fd);
+    if (r < 0) {
+        off(h,
+            "the process has a " CLP_HOOK_NAME " (%s) that cannot be compared with the file of "
+            "this clrpulse: %s; its runtime takes none beside another build",
+            other, r == -ELOOP ? "it lies behind a symlink" : strerror(-r));
+        return;
+    }
+    r = place(h, t, path, fd);
     if (r == 0)
         r = clp_ipc_encode_startup_hook(&h->request, h->path);
     if (r == 0)

@@ -71,8 +71,9 @@ int clp_hook_open(const char *library, char *ret_path, size_t cap, int *ret_fd, 
 int clp_hook_check_bytes(int fd) CLP_MUST_USE;
 
 /* A runtime refuses a second assembly of one name that differs from the first, and .NET 9 and 10
- * end with that. Whether the process has another build of it: loaded, beside its program, or among
- * its DOTNET_STARTUP_HOOKS. Then the path in `ret`, cut to `cap`. */
-bool clp_hook_find_other(const struct clp_dotnet *target, char *ret, size_t cap) CLP_MUST_USE;
+ * end with that. 0: the process has no other build of it: loaded, beside its program, or among its
+ * DOTNET_STARTUP_HOOKS. -EBADMSG: it has one; another -errno: it has a file of that name which
+ * could not be read (or may not: a symlink). Then its path is in `ret`, cut to `cap`. */
+int clp_hook_find_other(const struct clp_dotnet *target, char *ret, size_t cap) CLP_MUST_USE;
 
 #endif

@@ -18,8 +18,9 @@
 struct search {
     const struct clp_dotnet *target;
     bool loaded; /* the very file that is to be brought */
-    char *found; /* the path of another build */
+    char *found; /* the path of another build, */
     size_t cap;
+    int why; /* and -EBADMSG, or why it is not known whose it is */
 };
 
 typedef bool look(struct search *s, const char *path, size_t len);
@@ -36,15 +37,21 @@ static int check_file(const struct search *s, const char *path, size_t len, char
     return fd < 0 ? fd : clp_hook_check_bytes(fd);
 }
 
-/* One that cannot be read is none of ours. */
+static bool note(struct search *s, const char *path, int why)
+{
+    snprintf(s->found, s->cap, "%s", path);
+    s->why = why == -EFBIG ? -EBADMSG : why;
+    return true;
+}
+
+/* One that cannot be read counts as another build: it may have been replaced or deleted since, and
+ * what a mistake would cost is the process. */
 static bool look_at_loaded(struct search *s, const char *path, size_t len)
 {
     char text[PATH_MAX] = "";
     int r = check_file(s, path, len, text);
     s->loaded |= r == 0;
-    if (r != 0)
-        snprintf(s->found, s->cap, "%s", text);
-    return r != 0;
+    return r != 0 && note(s, text, r);
 }
 
 /* One that may be loaded. What lies behind a symlink is not known, so it counts as another. */
@@ -52,10 +59,7 @@ static bool look_at(struct search *s, const char *path, size_t len)
 {
     char text[PATH_MAX] = "";
     int r = check_file(s, path, len, text);
-    bool other = r == -EBADMSG || r == -EFBIG || r == -ELOOP;
-    if (other)
-        snprintf(s->found, s->cap, "%s", text);
-    return other;
+    return (r == -EBADMSG || r == -EFBIG || r == -ELOOP) && note(s, text, r);
 }
 
 static bool look_beside(struct search *s, const char *path, size_t len)
@@ -124,7 +128,7 @@ static bool look_everywhere(struct search *s, const char *maps, size_t maps_len,
            (exe_len > 0 && look_beside(s, exe, (size_t)exe_len));
 }
 
-bool clp_hook_find_other(const struct clp_dotnet *t, char *ret, size_t cap)
+int clp_hook_find_other(const struct clp_dotnet *t, char *ret, size_t cap)
 {
     struct search s = {.target = t, .found = ret, .cap = cap};
     struct clp_as_user user;
@@ -134,8 +138,8 @@ bool clp_hook_find_other(const struct clp_dotnet *t, char *ret, size_t cap)
     CLP_CLEANUP(clp_cleanup_free)
     char *environment = clp_file_read_proc(t->pid, "environ", ENVIRON_MAX_BYTES, &environ_len);
     if (clp_as_user_begin(&user, t->uid, t->gid) < 0)
-        return false; /* nothing can be sent then */
-    bool found = look_everywhere(&s, maps, maps_len, environment, environ_len);
+        return 0; /* nothing can be sent then */
+    (void)look_everywhere(&s, maps, maps_len, environment, environ_len);
     clp_as_user_end(&user);
-    return found;
+    return s.why;
 }

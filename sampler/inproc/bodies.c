@@ -186,6 +186,11 @@ bool clp_bodies_find_late(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
     return false;
 }
 
+void clp_bodies_prepare(void)
+{
+    clp_pe_images_prepare("System.Private.CoreLib.dll");
+}
+
 bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip)
 {
     clr_function_id function = 0;

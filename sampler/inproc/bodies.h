@@ -29,6 +29,9 @@ bool clp_bodies_find(uint64_t ip, uint64_t time_ns, struct clp_code *ret);
  * composite R2R images. Asks the runtime, and remembers the answer either way. */
 bool clp_bodies_find_late(uint64_t ip, uint64_t time_ns, struct clp_code *ret);
 
+/* Loop thread: reads now what walks through the framework's own code need, which takes 20 ms. */
+void clp_bodies_prepare(void);
+
 /* Loop thread: is `ip` in an exception filter of this body? False when it cannot be told. */
 bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip);
 

@@ -22,6 +22,7 @@
 #include "sampler/inproc/wall_shot.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -53,6 +54,7 @@ static struct {
     uint64_t count_due_ns;
     bool own_descriptors;
     bool sampling;
+    bool reorder_due;   /* readers came, went or changed their minds since the last time */
     bool no_wall;       /* it was asked for, and there was no memory */
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
@@ -307,12 +309,8 @@ static const char *prepare(void)
 }
 
 /* What is worth the signals: CPU samples, the CPU part of wall time, and what owners of locks did.
- * Exceptions, because on a busy machine some of the first throws on .NET 9 are told apart by chance
- * without (integration test each_is_counted_where_it_was_thrown): with captures the loop looks more
- * often of itself, and learns each new way through the runtime sooner. */
-#define KINDS_TIMED                                                                                \
-    (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | 1u << CLP_SAMPLE_LOCK |                        \
-     1u << CLP_SAMPLE_EXCEPTION)
+ */
+#define KINDS_TIMED (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | 1u << CLP_SAMPLE_LOCK)
 
 static uint64_t effective_interval(void)
 {
@@ -435,14 +433,19 @@ static void tend_counting(uint32_t kinds)
     clp_alloc_totals_want(on, runtime_address());
 }
 
-/* Each event's walk goes through the runtime. The first one that meets it builds its table: that
- * takes long, and is not for when events wait in their ring. */
+/* Each event's walk goes through this library, the runtime, its managed part and libc. The first
+ * one that meets them builds their tables: that takes some tens of milliseconds, and is not for
+ * when events wait in their ring. */
 static void prepare_walks(void)
 {
+    const uint64_t native[] = {runtime_address(), (uint64_t)(uintptr_t)prepare_walks,
+                               (uint64_t)(uintptr_t)pthread_create};
     struct clp_code code;
-    uint64_t runtime = runtime_address();
-    if (E.sampling && runtime && E.settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT)
-        clp_images_find(runtime, E.pass, &code);
+    if (!E.sampling || !native[0] || !(E.settings.sample_kinds & CLP_SAMPLE_KINDS_EVENT))
+        return;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(native); i++)
+        clp_images_find(native[i], E.pass, &code);
+    clp_bodies_prepare();
 }
 
 /* Sessions of events come and go on a thread of their own. */
@@ -519,6 +522,7 @@ static void note_late_events(uint64_t now_ns)
 static void reorder(uint64_t now_ns)
 {
     (void)account_all();
+    E.reorder_due = false;
     E.settings = union_of_settings();
     if (E.settings.sample_kinds && !E.sampling) {
         start_sampling();
@@ -711,7 +715,9 @@ uint64_t clp_engine_round(void)
     if (E.loads && !E.ready)
         clp_spans_live(waiting);
     waiting &= !E.hold_until_ns || !holds_new_readers(now);
-    if (E.ready && (news.settings_changed || waiting))
+    /* What readers want waits for a runtime that can be asked, but not the end of it all. */
+    E.reorder_due |= news.settings_changed;
+    if ((E.ready || !clp_links_any()) && (E.reorder_due || waiting))
         reorder(now);
     note_late_events(now);
     if (E.sampling)

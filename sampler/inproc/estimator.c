@@ -117,28 +117,36 @@ void clp_threshold_turn(struct clp_threshold *t)
     atomic_fetch_add(&t->epoch, 1);
 }
 
-struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t stratum)
+static double value_of(_Atomic uint64_t *of, bool take)
+{
+    return (double)(take ? atomic_exchange(of, 0) : atomic_load_explicit(of, memory_order_relaxed));
+}
+
+/* Of the epoch before the turn. Most strata have had nothing: their pages stay as they are. */
+static struct clp_threshold_totals totals_of(const struct clp_threshold *t, uint32_t stratum,
+                                             bool take)
 {
     struct clp_stratum_totals *s = &t->strata[stratum].of[(atomic_load(&t->epoch) - 1) & 1];
     if (!atomic_load_explicit(&s->members, memory_order_relaxed))
         return (struct clp_threshold_totals){0};
-    t->strata[stratum].idle_epochs = 0;
     return (struct clp_threshold_totals){
-        .members = (double)atomic_exchange(&s->members, 0),
-        .count = (double)atomic_exchange(&s->count, 0) / CLP_THRESHOLD_COUNT_ONE,
-        .sum = (double)atomic_exchange(&s->sum, 0),
+        .members = value_of(&s->members, take),
+        .count = value_of(&s->count, take) / CLP_THRESHOLD_COUNT_ONE,
+        .sum = value_of(&s->sum, take),
     };
+}
+
+struct clp_threshold_totals clp_threshold_take(struct clp_threshold *t, uint32_t stratum)
+{
+    struct clp_threshold_totals taken = totals_of(t, stratum, true);
+    if (taken.members > 0)
+        t->strata[stratum].idle_epochs = 0;
+    return taken;
 }
 
 struct clp_threshold_totals clp_threshold_peek(const struct clp_threshold *t, uint32_t stratum)
 {
-    const struct clp_stratum_totals *s = &t->strata[stratum].of[(atomic_load(&t->epoch) - 1) & 1];
-    return (struct clp_threshold_totals){
-        .members = (double)atomic_load_explicit(&s->members, memory_order_relaxed),
-        .count =
-            (double)atomic_load_explicit(&s->count, memory_order_relaxed) / CLP_THRESHOLD_COUNT_ONE,
-        .sum = (double)atomic_load_explicit(&s->sum, memory_order_relaxed),
-    };
+    return totals_of(t, stratum, false);
 }
 
 void clp_threshold_forget_idle(struct clp_threshold *t, uint32_t stratum)

@@ -27,6 +27,7 @@ static struct {
     _Atomic uint64_t made, destroyed;
     /* loop */
     struct clp_live_table table;
+    uint32_t most;                          /* entries, ever: the others were never touched */
     struct collection blocking, background; /* under way; the first may come amid the second */
     uint64_t begun;                         /* collections */
     uint32_t last_number;
@@ -251,6 +252,7 @@ void clp_event_live_take(uint64_t handle, const struct clp_event *of,
                                .trace = trace,
                                .heap = (uint8_t)of->number2};
     clp_live_table_add(&L.table, &e);
+    L.most = CLP_MAX(L.most, L.table.count);
 }
 
 void clp_event_live_epoch(double each)
@@ -342,6 +344,5 @@ void clp_event_live_write(uint64_t now_ns, const struct clp_events_sink *sink)
 
 size_t clp_event_live_bytes(void)
 {
-    return L.table.entries ? ENTRIES_MAX * sizeof(struct clp_live_entry) + clp_live_traces_bytes()
-                           : 0;
+    return L.most * sizeof(struct clp_live_entry) + clp_live_traces_bytes();
 }

@@ -16,8 +16,8 @@ static const size_t text_bytes[CLP_EVENT_TEXTS] = {513, 257};
 
 static struct {
     uint8_t *data;
-    size_t used;
-    uint64_t epoch; /* counts up with each time that all is given back */
+    size_t used, most; /* `most`: of all epochs; what lies beyond was never touched */
+    uint64_t epoch;    /* counts up with each time that all is given back */
     uint64_t lost;
 } pool = {.epoch = 1};
 
@@ -84,6 +84,7 @@ bool clp_event_members_crowded(void)
 
 void clp_event_members_reset(void)
 {
+    pool.most = CLP_MAX(pool.most, pool.used);
     pool.used = 0;
     pool.epoch++;
 }
@@ -95,7 +96,7 @@ uint64_t clp_event_members_lost(void)
 
 size_t clp_event_members_bytes(void)
 {
-    return pool.data ? CLP_EVENT_MEMBERS_BYTES : 0;
+    return CLP_MAX(pool.most, pool.used);
 }
 
 const struct clp_thread *clp_event_thread_of(int32_t tid)

@@ -56,7 +56,7 @@ static struct {
     bool keep_files;
     uint64_t pass;
     uint64_t mean_cost_ns;
-} W = {.every_ns = COST_FIRST_NS * 1000ull / COST_PPM * 1000};
+} W; /* all zeros at first: none of it is in the image */
 
 /* A wait may have been forgotten meanwhile, and its place taken by another. */
 static struct watch *watch_at(uint32_t number)
@@ -337,6 +337,8 @@ void clp_event_owner_release(uint32_t watch)
 void clp_event_owner_start(bool keep_files)
 {
     W.keep_files = keep_files;
+    if (!atomic_load(&W.every_ns))
+        atomic_store(&W.every_ns, COST_FIRST_NS * 1000ull / COST_PPM * 1000);
 }
 
 void clp_event_owner_stop(void)

@@ -164,6 +164,8 @@ static uint64_t length_of(const struct clp_event_here *h, uint64_t since, double
 /* The wait under way is over, and gives its place back; 0: there is none. */
 static uint64_t take(struct clp_event_wait *at)
 {
+    if (!atomic_load(&at->since_ns))
+        return 0; /* pages of threads that never waited stay untouched */
     uint64_t since = atomic_exchange(&at->since_ns, 0);
     if (since) {
         give_place(at->place);
@@ -305,7 +307,7 @@ void clp_event_waits_open(enum clp_event_wait_kind kind, uint64_t now_ns, uint64
 size_t clp_event_waits_bytes(void)
 {
     clp_lock(&W.lock);
-    size_t bytes = W.waits ? WAITS_MAX * sizeof(*W.waits) : 0;
+    size_t bytes = W.waits ? W.used * sizeof(*W.waits) : 0; /* the others were never touched */
     clp_unlock(&W.lock);
     return bytes;
 }

@@ -320,6 +320,12 @@ static bool receive(struct clp_link *l, struct clp_links_news *news)
     ssize_t n = recvmsg(l->sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return false;
+    /* It closed its end with words of ours unread. That is told once, and before what it had sent:
+     * its goodbye may still be there. */
+    if (n < 0 && errno == ECONNRESET && !l->reset) {
+        l->reset = true;
+        return true;
+    }
     if (n <= 0) {
         clp_link_close(l, NULL);
         news->settings_changed = true;

@@ -31,6 +31,7 @@ struct clp_link {
     void *mapping;
     size_t mapped_bytes;
     uint64_t flush_id; /* asked for, not yet accounted; 0 = none */
+    bool reset;        /* the socket told once that the other end is closed */
     bool mark_due;     /* accounted, the mark is not yet in the ring */
     uint64_t mark_id, mark_time_ns;
     struct clp_feed feed;

@@ -11,8 +11,8 @@
 
 static struct {
     uint8_t *data;
-    size_t used;
-    size_t dead; /* bytes of traces without a reference */
+    size_t used, most; /* `most`: ever; what lies beyond was never touched */
+    size_t dead;       /* bytes of traces without a reference */
     /* By number: where it lies; UINT32_MAX: nowhere. */
     uint32_t offset[CLP_LIVE_TRACES_MAX];
     uint32_t free[CLP_LIVE_TRACES_MAX], free_count;
@@ -132,6 +132,7 @@ uint32_t clp_live_traces_take(const uint64_t *frames, uint16_t count, uint16_t f
     number = T.free[--T.free_count];
     T.offset[number] = (uint32_t)T.used;
     T.used += size;
+    T.most = CLP_MAX(T.most, T.used);
     struct clp_live_trace *t = at(number);
     *t = (struct clp_live_trace){.hash = hash,
                                  .number = number,
@@ -156,5 +157,5 @@ void clp_live_traces_drop(uint32_t number)
 
 size_t clp_live_traces_bytes(void)
 {
-    return T.data ? CLP_LIVE_TRACES_BYTES + sizeof(T) : 0;
+    return T.data ? T.most + sizeof(T) : 0;
 }

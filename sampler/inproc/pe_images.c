@@ -202,16 +202,41 @@ static void store(uint64_t base, const struct clp_r2r_table *table)
     clp_code_unlock();
 }
 
+static void ask(struct pe_image *image, struct place *place)
+{
+    if (image->asked)
+        return;
+    image->table = build_from_mapping(place, image->base);
+    store(image->base, image->table);
+}
+
+static bool is_named(const struct pe_image *image, const char *name)
+{
+    size_t n = strlen(name), len = image->path->len;
+    const char *text = image->path->text;
+    return len > n && text[len - n - 1] == '/' && memcmp(text + len - n, name, n) == 0;
+}
+
+void clp_pe_images_prepare(const char *name)
+{
+    struct pe_image image;
+    struct place place;
+    uint64_t base = 0;
+    clp_code_lock();
+    for (uint32_t i = 0; i < count && !base; i++)
+        base = is_named(&images[i], name) ? images[i].base : 0;
+    clp_code_unlock();
+    if (base && lookup(base, &image, &place))
+        ask(&image, &place);
+}
+
 enum clp_pe_find clp_pe_images_find(uint64_t ip, uint64_t *ret_base, struct clp_r2r_function *ret)
 {
     struct pe_image image;
     struct place place;
     if (!lookup(ip, &image, &place))
         return CLP_PE_NONE;
-    if (!image.asked) {
-        image.table = build_from_mapping(&place, image.base);
-        store(image.base, image.table);
-    }
+    ask(&image, &place);
     if (!image.table || clp_r2r_find(image.table, (uint32_t)(ip - image.base), ret) < 0)
         return CLP_PE_OTHER;
     *ret_base = image.base;

@@ -30,12 +30,12 @@ static struct {
     struct clp_lock lock;
     struct name names[PLACES];
     uint32_t heads[PLACES];
-    uint32_t next_endpoint;
+    uint32_t next_endpoint; /* or one before it that is not to be had */
     struct ended ended[CLP_SPAN_ROOTS_ENDED_MAX];
     uint32_t ended_from, ended_to; /* count up for ever */
     /* Requests that have ended, by the place of their endpoint. Without the lock. */
     _Atomic uint32_t counts[PLACES];
-} N = {.next_endpoint = FIRST_ENDPOINT};
+} N; /* all zeros at first: none of it is in the image */
 
 static uint32_t hash_of(const char *text, size_t bytes)
 {

@@ -1,7 +1,10 @@
 """Profiles of events against what the programs print: exceptions, allocations, waits, collections."""
 
+import contextlib
 import os
 import re
+import subprocess
+import sys
 import time
 
 import harness
@@ -62,23 +65,45 @@ class EventCase(Case):
 
 
 class TestExceptions(EventCase):
-    def check_sites(self, recorded):
-        thrown = {k: v for k, v in recorded.truth["thrown"].items() if v}
-        self.assertEqual(sums(recorded.profile, "exceptions", leaf), thrown)
-        self.assertEqual(recorded.profile.number("exceptions"), sum(thrown.values()))
-        for sample in recorded.profile.samples:
+    def check_sites(self, profile, truth):
+        thrown = {k: v for k, v in truth["thrown"].items() if v}
+        self.assertEqual(sums(profile, "exceptions", leaf), thrown)
+        self.assertEqual(profile.number("exceptions"), sum(thrown.values()))
+        for sample in profile.samples:
             self.assertEqual(sample.labels["exception_type"], TYPES[leaf(sample)])
             self.assertTrue(harness.contains(sample.stack, "ClpTarget.Worker.Live"), sample.stack)
             self.assertIn(sample.labels["thread_name"], ("thrower-0", "thrower-1"))
 
     def test_each_is_counted_where_it_was_thrown(self):
         recorded = self.work("exceptions", "exceptions", 4, "--rate", 500)
-        self.check_sites(recorded)
+        self.check_sites(recorded.profile, recorded.truth)
         self.assertEqual(recorded.truth["thrown"]["Rare"], 1)
         messages = sums(recorded.profile, "exceptions", lambda s: s.labels["exception_message"])
         self.assertIn("сообщение 消息 🎉", messages)
         self.assertIn("from the field", messages)
         self.assertEqual(recorded.truth["getter_runs"], 0)
+
+    def test_each_is_counted_on_a_busy_machine(self):
+        """The library's thread waits for a CPU when the first throws come: none may get lost until then."""
+        for _ in range(4):
+            target = self.target("exceptions", "--rate", 500)
+            recorder = Recorder(self, target.pid, MARGIN_SECONDS, "--types", "exceptions")
+            self.wait_for_library(target, recorder)
+            with self.spinners(4 * len(os.sched_getaffinity(0))):
+                target.begin()
+                time.sleep(3)
+                truth = target.end()
+            self.check_sites(recorder.finish(), truth)
+
+    @contextlib.contextmanager
+    def spinners(self, count):
+        processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
 
     def test_a_storm_is_counted_exactly_and_split_by_chance(self):
         self.check_storm(self.work("exceptions", "exceptions", 6, "--rate", 0, "--threads", 2), 0.08)
@@ -395,12 +420,14 @@ class TestTogether(EventCase):
         first = Recorder(self, target.pid, 60, "--types", "exceptions")
         self.wait_for_library(target, first)
         target.begin()
+        self.assertEqual(harness.timers(target.pid), 0, "exceptions alone need no timers")
         others = ["locks,gc", "allocations,liveheap"]
         if framework() != "net8.0":
             others.append("waits")
         for types in others:
             second = Recorder(self, target.pid, 1, "--types", types)
             self.assertEqual(second.wait(), 0, second.message())
+        harness.wait_for(lambda: harness.timers(target.pid) == 0, 30, "timers go with the locks")
         truth = target.end()
         profile = first.finish()
         self.assertEqual(profile.sample_types, [("exceptions", "count")])

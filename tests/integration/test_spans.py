@@ -354,11 +354,17 @@ class TestHook(SpanCase):
             shutil.copytree(os.path.join(environment("CLP_TARGETS"), framework()), program, symlinks=True)
             shutil.copy(other_build, program)
             targets.append(harness.Target(self, "requests", program=os.path.join(program, "ClpTarget")))
+            # One that is loaded, and is not there any more.
+            os.mkdir(os.path.join(folder, "gone"))
+            gone = write_other_build(os.path.join(folder, "gone", "Clrpulse.Spans.dll"))
+            targets.append(self.target("requests", env={"DOTNET_STARTUP_HOOKS": gone}))
+            os.unlink(gone)
             recorders = [self.record(target, 3) for target in targets]
-            for target, recorder in zip(targets, recorders):
+            reasons = [ANOTHER_BUILD, ANOTHER_BUILD, "cannot be compared with the file of this clrpulse: No such file"]
+            for target, recorder, reason in zip(targets, recorders, reasons):
                 told = comments_about_spans(recorder.profile())
                 self.assertEqual(len(told), 1)
-                self.assertIn(ANOTHER_BUILD, told[0])
+                self.assertIn(reason, told[0])
                 self.assertEqual(target.quit(5), 5, "the target lives")
 
     def test_nobody_loaded_activities(self):

@@ -68,6 +68,10 @@ bool clp_bodies_find_late(uint64_t ip, uint64_t time_ns, struct clp_code *ret)
     return false;
 }
 
+void clp_bodies_prepare(void)
+{
+}
+
 int clp_bodies_body_record(uint32_t body_id, struct clp_rec_body *ret)
 {
     uint64_t start, end;

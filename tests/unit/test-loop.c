@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -543,6 +544,45 @@ static void test_a_runtime_that_has_lost_count_is_put_right(void **state)
     loop_reader_close(r);
 }
 
+/* Its last reader leaves while the runtime cannot be asked: nothing is sampled for nobody. */
+static void test_the_last_reader_leaves_a_runtime_that_has_lost_count(void **state)
+{
+    struct loop_reader *r = &readers[0];
+    (void)state;
+    start_loop();
+    start_worker(&workers[0]);
+    loop_reader_open(r, RING, CPU, INTERVAL);
+    for (int i = 0; i < 1000 && clp_threads_timers() == 0; i++)
+        usleep(1000);
+    assert_true(clp_threads_timers() > 0);
+    lost_count = true;
+    expect_recount(r);
+    loop_reader_close(r);
+    for (int i = 0; i < 1000 && clp_threads_timers() > 0; i++)
+        usleep(1000);
+    assert_int_equal(clp_threads_timers(), 0);
+    lost_count = false;
+    stop_worker(&workers[0]);
+}
+
+/* A socket that is closed with something unread tells of that before it gives what was sent. */
+static void test_a_goodbye_is_heard_behind_unread_words(void **state)
+{
+    struct loop_reader *r = &readers[0];
+    (void)state;
+    start_loop();
+    loop_reader_open(r, RING, CPU, INTERVAL);
+    lost_count = true; /* the library asks for help, and nobody reads that */
+    struct pollfd p = {.fd = r->sock, .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    loop_reader_bye(r, CLP_BYE_DETACH_IF_LAST);
+    loop_reader_close(r);
+    for (int i = 0; i < 1000 && !detach_requests; i++)
+        usleep(1000);
+    lost_count = false;
+    assert_int_equal(detach_requests, 1);
+}
+
 /* The count is wrong from the beginning: the reader waits, and is asked for help meanwhile. */
 static void test_a_reader_that_was_never_counted_waits(void **state)
 {
@@ -926,6 +966,8 @@ int main(int argc, char **argv)
         WITH_LOOP(test_a_refused_detach_is_asked_for_again),
         WITH_LOOP(test_only_a_reader_that_hesitates_is_waited_for),
         WITH_LOOP(test_a_runtime_that_has_lost_count_is_put_right),
+        WITH_LOOP(test_the_last_reader_leaves_a_runtime_that_has_lost_count),
+        WITH_LOOP(test_a_goodbye_is_heard_behind_unread_words),
         WITH_LOOP(test_a_reader_that_was_never_counted_waits),
         WITH_LOOP(test_a_fifth_reader_is_told),
         WITH_LOOP(test_memory_that_does_not_pass),

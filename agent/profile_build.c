@@ -654,14 +654,16 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
  * but for the one that takes what finds no room. */
 static void comment_exceptions(struct clp_build *b)
 {
-    const struct clp_type_counts *e = &b->ended_exceptions;
+    struct clp_type_counts_top top;
+    clp_type_counts_done(&b->ended_exceptions);
     b->ended_exceptions = b->exceptions;
     b->exceptions = (struct clp_type_counts){0};
-    for (size_t i = 0; i < e->count; i++)
-        (void)!clp_profile_comment(b->profile, "exceptions[%s]=%.0f count", e->of[i].name,
-                                   e->of[i].n);
-    if (e->others > 0)
-        (void)!clp_profile_comment(b->profile, "exceptions[others]=%.0f count", e->others);
+    clp_type_counts_top(&b->ended_exceptions, &top);
+    for (size_t i = 0; i < top.count; i++)
+        (void)!clp_profile_comment(b->profile, "exceptions[%s]=%.0f count", top.of[i].name,
+                                   top.of[i].n);
+    if (top.others > 0)
+        (void)!clp_profile_comment(b->profile, "exceptions[others]=%.0f count", top.others);
 }
 
 static void comment_own(struct clp_build *b)
@@ -784,6 +786,8 @@ struct clp_build *clp_build_free(struct clp_build *b)
     clp_map_done(&b->functions);
     clp_definitions_done(&b->defs);
     clp_span_labels_done(&b->spans);
+    clp_type_counts_done(&b->exceptions);
+    clp_type_counts_done(&b->ended_exceptions);
     free(b->main_binary);
     free(b);
     return NULL;

@@ -35,26 +35,7 @@ static const struct number {
 
 bool clp_counter_is_state(unsigned c)
 {
-    switch (c) {
-    case CLP_CTR_DEFER_RING_FULL_CPU_NS:
-    case CLP_CTR_DEFER_RING_FULL_WALL_NS:
-    case CLP_CTR_THREADS:
-    case CLP_CTR_TIMERS:
-    case CLP_CTR_BODIES:
-    case CLP_CTR_LIBRARY_BYTES:
-    case CLP_CTR_INTERVAL_NS:
-    case CLP_CTR_SPAN_HOOK:
-    case CLP_CTR_HEAP_GEN0_BYTES:
-    case CLP_CTR_HEAP_GEN1_BYTES:
-    case CLP_CTR_HEAP_GEN2_BYTES:
-    case CLP_CTR_HEAP_LARGE_BYTES:
-    case CLP_CTR_HEAP_PINNED_BYTES:
-    case CLP_CTR_THREADS_MANAGED:
-    case CLP_CTR_THREADS_POOL:
-        return true;
-    default:
-        return false;
-    }
+    return clp_counter_info(c)->kind == CLP_COUNTER_STATE;
 }
 
 void clp_numbers_json(enum clp_number_scope scope, const struct clp_subject *of,

@@ -1,8 +1,8 @@
 #include "agent/profile_build.h"
 
 #include "agent/definitions.h"
+#include "agent/event_labels.h"
 #include "agent/numbers.h"
-#include "agent/owner_text.h"
 #include "agent/types.h"
 #include "agent/waits.h"
 #include "base/cleanup.h"
@@ -245,6 +245,7 @@ static uint32_t *remembered(struct clp_def_thread *t, enum clp_wait wait,
     return memcmp(span, &t->span, sizeof(*span)) == 0 ? &t->span_labels[wait] : NULL;
 }
 
+#define THREAD_LABELS_MAX 2u
 static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_label *ret)
 {
     size_t n = 0;
@@ -259,7 +260,7 @@ static size_t thread_labels(const struct clp_def_thread *t, struct clp_profile_l
 static uint32_t labels_of(struct clp_build *b, struct clp_def_thread *t, enum clp_wait wait,
                           const struct clp_def_span *span)
 {
-    struct clp_profile_label labels[3 + CLP_SPAN_LABELS_MAX];
+    struct clp_profile_label labels[THREAD_LABELS_MAX + 1 + CLP_SPAN_LABELS_MAX];
     struct clp_span_texts texts;
     if (!t)
         return CLP_PROFILE_NO_LABELS;
@@ -439,59 +440,16 @@ static void take_span(struct clp_build *b, const struct clp_reader_record *r)
 
 /* ---- events -------------------------------------------------------------------------------- */
 
-#define EVENT_LABELS_MAX (4 + CLP_EVENT_TEXTS + CLP_SPAN_LABELS_MAX)
-
-/* What the event tells of itself. `classes` holds what labels point to. */
-static size_t text_labels(const struct clp_type_info *info, const struct clp_reader_record *r,
-                          char (*classes)[CLP_NAME_MAX], struct clp_profile_label *ret)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < CLP_EVENT_TEXTS; i++) {
-        const char *text = r->event.texts[i];
-        if (!info->texts[i] || !*text)
-            continue;
-        if (info->text_is_class[i]) {
-            clp_managed_type_name(text, classes[i], CLP_NAME_MAX);
-            text = classes[i];
-        }
-        ret[n++] = (struct clp_profile_label){.key = info->texts[i], .str = text};
-    }
-    return n;
-}
-
-static void number_text(const struct clp_type_info *info, uint64_t number, char *ret, size_t cap)
-{
-    const char *word = number < CLP_TYPE_NUMBER_WORDS_MAX ? info->number_words[number] : NULL;
-    if (word)
-        snprintf(ret, cap, "%s", word);
-    else
-        snprintf(ret, cap, "%llu", (unsigned long long)number);
-}
-
 static uint32_t event_labels(struct clp_build *b, const struct clp_def_thread *t,
                              const struct clp_type_info *info, const struct clp_reader_record *r)
 {
-    struct clp_profile_label labels[EVENT_LABELS_MAX];
-    char classes[CLP_EVENT_TEXTS][CLP_NAME_MAX], number[24];
-    char owner[CLP_OWNER_TEXT_MAX] = "";
-    struct clp_span_texts texts;
-    const struct clp_rec_event *e = r->event.rec;
-    struct clp_def_span span = span_of(t, e->flags);
-    uint64_t n64 = e->number;
+    struct clp_profile_label labels[THREAD_LABELS_MAX + CLP_EVENT_LABELS_MAX + CLP_SPAN_LABELS_MAX];
+    struct clp_event_label_texts texts;
+    struct clp_span_texts span_texts;
+    struct clp_def_span span = span_of(t, r->event.rec->flags);
     size_t n = thread_labels(t, labels);
-    n += text_labels(info, r, classes, labels + n);
-    if (info->number && info->number_as_text) {
-        number_text(info, n64, number, sizeof(number));
-        labels[n++] = (struct clp_profile_label){.key = info->number, .str = number};
-    } else if (info->number && n64 && n64 <= INT64_MAX) {
-        labels[n++] = (struct clp_profile_label){.key = info->number, .num = (int64_t)n64};
-    }
-    if (e->other_count)
-        clp_owner_text(&b->defs, r->event.frames + (e->rec.count - e->other_count), e->other_count,
-                       owner);
-    if (*owner)
-        labels[n++] = (struct clp_profile_label){.key = "lock_owner_stack", .str = owner};
-    n += clp_span_labels_of(&b->spans, &span, &texts, labels + n);
+    n += clp_event_labels(&b->defs, info, r, &texts, labels + n);
+    n += clp_span_labels_of(&b->spans, &span, &span_texts, labels + n);
     return clp_profile_labels(b->profile, labels, n);
 }
 
@@ -654,14 +612,16 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
  * but for the one that takes what finds no room. */
 static void comment_exceptions(struct clp_build *b)
 {
-    const struct clp_type_counts *e = &b->ended_exceptions;
+    struct clp_type_counts_top top;
+    clp_type_counts_done(&b->ended_exceptions);
     b->ended_exceptions = b->exceptions;
     b->exceptions = (struct clp_type_counts){0};
-    for (size_t i = 0; i < e->count; i++)
-        (void)!clp_profile_comment(b->profile, "exceptions[%s]=%.0f count", e->of[i].name,
-                                   e->of[i].n);
-    if (e->others > 0)
-        (void)!clp_profile_comment(b->profile, "exceptions[others]=%.0f count", e->others);
+    clp_type_counts_top(&b->ended_exceptions, &top);
+    for (size_t i = 0; i < top.count; i++)
+        (void)!clp_profile_comment(b->profile, "exceptions[%s]=%.0f count", top.of[i].name,
+                                   top.of[i].n);
+    if (top.others > 0)
+        (void)!clp_profile_comment(b->profile, "exceptions[others]=%.0f count", top.others);
 }
 
 static void comment_own(struct clp_build *b)
@@ -784,6 +744,8 @@ struct clp_build *clp_build_free(struct clp_build *b)
     clp_map_done(&b->functions);
     clp_definitions_done(&b->defs);
     clp_span_labels_done(&b->spans);
+    clp_type_counts_done(&b->exceptions);
+    clp_type_counts_done(&b->ended_exceptions);
     free(b->main_binary);
     free(b);
     return NULL;

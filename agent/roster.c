@@ -39,6 +39,7 @@ static void describe(struct clp_member *m, const struct clp_dotnet *p)
 static void remove_at(struct clp_roster *r, size_t i)
 {
     clp_member_leave(r->members[i]);
+    clp_type_counts_done(&r->members[i]->totals.exceptions);
     free(r->members[i]);
     r->members[i] = r->members[--r->count];
 }
@@ -86,6 +87,7 @@ static void take_instance(struct clp_member *m, const struct clp_dotnet *p)
     if (p->state != CLP_DOTNET_READY || memcmp(m->cookie, none, sizeof(none)) == 0 ||
         memcmp(m->cookie, p->info.cookie, sizeof(none)) == 0)
         return;
+    clp_type_counts_done(&m->totals.exceptions);
     m->totals = (struct clp_member_totals){0};
     m->failures = 0;
     m->events = m->library_refused = false;

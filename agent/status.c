@@ -270,14 +270,16 @@ static void json_counters(const struct clp_member *m, struct clp_strbuf *to)
 
 static void json_exceptions(const struct clp_type_counts *e, struct clp_strbuf *to)
 {
+    struct clp_type_counts_top top;
+    clp_type_counts_top(e, &top);
     clp_strbuf_str(to, ",\"exceptions_by_type\":{");
-    for (size_t i = 0; i < e->count; i++) {
+    for (size_t i = 0; i < top.count; i++) {
         clp_strbuf_str(to, i ? "," : "");
-        clp_strbuf_json(to, e->of[i].name, strlen(e->of[i].name));
-        clp_strbuf_printf(to, ":%.0f", e->of[i].n);
+        clp_strbuf_json(to, top.of[i].name, strlen(top.of[i].name));
+        clp_strbuf_printf(to, ":%.0f", top.of[i].n);
     }
-    if (e->others > 0)
-        clp_strbuf_printf(to, "%s\"others\":%.0f", e->count ? "," : "", e->others);
+    if (top.others > 0)
+        clp_strbuf_printf(to, "%s\"others\":%.0f", top.count ? "," : "", top.others);
     clp_strbuf_char(to, '}');
 }
 

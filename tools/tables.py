@@ -129,6 +129,7 @@ def metrics(source):
         name = prefixes[scope] + (key[:-3] + "_seconds" if key.endswith("_ns") else key)
         found.append((scope, name + ("_total" if kind == "SUM" else ""), text))
     found.append(("UPLOAD", "clrpulse_upload_dropped_total", "profiles that were given up, by reason"))
-    for row in rows(source, "wire/counters.def", "CLP_COUNTER"):
-        found.append(("LIBRARY", "clrpulse_library_" + row[1].removeprefix("library_"), row[3]))
+    for _, key, kind, unit, text in rows(source, "wire/counters.def", "CLP_COUNTER"):
+        name = "clrpulse_library_" + key.removeprefix("library_") + ("_seconds" if unit == "nanoseconds" else "")
+        found.append(("LIBRARY", name + ("_total" if kind == "SUM" else ""), text))
     return found

@@ -3,7 +3,8 @@
 #include "base/core/core.h"
 
 static const struct clp_counter_info counters[] = {
-#define CLP_COUNTER(id, name, unit, text) [CLP_CTR_##id] = {name, unit, text},
+#define CLP_COUNTER(id, name, kind, unit, text)                                                    \
+    [CLP_CTR_##id] = {name, unit, text, CLP_COUNTER_##kind},
 #include "wire/counters.def"
 #undef CLP_COUNTER
 };
@@ -17,7 +18,7 @@ static const char *const specials[] = {
 
 const struct clp_counter_info *clp_counter_info(unsigned counter)
 {
-    static const struct clp_counter_info none = {"", "", ""};
+    static const struct clp_counter_info none = {"", "", "", CLP_COUNTER_SUM};
     return counter < CLP_ARRAY_LEN(counters) ? &counters[counter] : &none;
 }
 

@@ -4,10 +4,16 @@
 
 #include "wire/wire.h"
 
+enum clp_counter_kind {
+    CLP_COUNTER_SUM,   /* since the reader joined: it only grows */
+    CLP_COUNTER_STATE, /* of now */
+};
+
 struct clp_counter_info {
     const char *name; /* key in JSON, metrics and the profile's comment */
     const char *unit; /* "nanoseconds", "count", "bytes" */
     const char *text; /* a line for people */
+    enum clp_counter_kind kind;
 };
 
 /* Never NULL; static storage. An index out of range yields an entry named "". */

@@ -37,7 +37,7 @@
 /* Counters of what the library did for this reader since it joined; written by the library's thread
  * only. One table makes the enum, `status`, the profile's comment and the manual. */
 enum clp_counter {
-#define CLP_COUNTER(id, name, unit, text) CLP_CTR_##id,
+#define CLP_COUNTER(id, name, kind, unit, text) CLP_CTR_##id,
 #include "wire/counters.def"
 #undef CLP_COUNTER
     CLP_CTR_COUNT

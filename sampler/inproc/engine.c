@@ -668,6 +668,7 @@ static void sample_round(uint64_t now_ns)
     uint64_t wall_ns = clp_wall_round(now_ns, E.pass), owner_ns = clp_event_owner_round(E.pass);
     E.wall_wait_ns = CLP_MIN(wall_ns, owner_ns);
     clp_event_live_round(now_ns);
+    clp_events_follow(now_ns);
     if (clp_events_due(now_ns))
         clp_events_settle(now_ns, E.pass, false, &events_sink);
     if (clp_budget_due(&E.budget, now_ns) &&

@@ -54,12 +54,17 @@ static double chance(const struct clp_threshold *t, uint64_t i, uint64_t size, u
     return CLP_MIN(p, 1.0);
 }
 
+static double floor_for(double part, double members)
+{
+    return members > part ? part / members : 1.0;
+}
+
 /* Half of `part` each for the largest and for chance. */
 static void set_chances(struct clp_threshold *t, double part, double members, double sum)
 {
-    double tau = sum / part, floor = members > part ? part / members : 1.0;
+    double tau = sum / part;
     atomic_store(&t->tau, tau >= 1 ? (uint64_t)tau : TAU_UNKNOWN);
-    atomic_store(&t->floor, (uint64_t)(floor * ONE));
+    atomic_store(&t->floor, (uint64_t)(floor_for(part, members) * ONE));
 }
 
 /* Where nothing was known before, what came so far says what is large: with equal chances the few
@@ -172,6 +177,32 @@ void clp_threshold_adapt(struct clp_threshold *t, const struct clp_threshold_tot
     atomic_store(&t->kept, 0);
     atomic_store(&t->members, 0);
     atomic_store(&t->sum, 0);
+    t->seen = (struct clp_threshold_pace){0};
+    t->passed = 0;
+}
+
+/* What was saved may be spent, at twice the usual pace at most; what was spent too much is saved,
+ * but three quarters of the usual pace are always left. */
+static double part_of_rest(const struct clp_threshold *t)
+{
+    double target = t->target, rest = target - (double)atomic_load(&t->kept);
+    double left = CLP_MAX(1 - t->passed, 0.1);
+    return CLP_MIN(CLP_MAX(rest / left, 0.75 * target), 2 * target) / 2;
+}
+
+void clp_threshold_follow(struct clp_threshold *t, double share)
+{
+    const struct clp_threshold_pace so_far = {(double)atomic_load(&t->members),
+                                              (double)atomic_load(&t->sum)};
+    t->pace.members = CLP_MAX((so_far.members - t->seen.members) / share, t->pace.members / 2);
+    t->pace.sum = CLP_MAX((so_far.sum - t->seen.sum) / share, t->pace.sum / 2);
+    t->seen = so_far;
+    t->passed += share;
+    double part = part_of_rest(t), floor = (double)atomic_load(&t->floor) / ONE;
+    if (floor_for(part, t->pace.members) <= halved(floor, atomic_load(&t->tighter)))
+        return;
+    set_chances(t, part, t->pace.members, t->pace.sum);
+    atomic_store(&t->tighter, 0);
 }
 
 struct clp_threshold_factors clp_threshold_scale(double total, double certain, double other)

@@ -53,11 +53,18 @@ struct clp_threshold {
     /* in the epoch under way */
     _Atomic uint32_t kept;
     _Atomic uint64_t members, sum; /* offered, of all strata */
-    /* in force; changed between epochs, and only made stricter within one */
+    /* in force; changed between epochs; within one made stricter by what is kept, and by
+     * clp_threshold_follow less so */
     _Atomic uint64_t tau;   /* size beyond which a member is certain */
     _Atomic uint64_t floor; /* chance of the smallest, in 2^-32 */
     _Atomic uint64_t first; /* of each stratum the i-th is kept at least with first / i, in 2^-32 */
     _Atomic uint32_t tighter; /* all chances are halved this often */
+    /* Of clp_threshold_follow, in this epoch: what was offered when it was last called, and the
+     * part of the usual length that had passed; and the pace of members, as for a whole epoch. */
+    double passed;
+    struct clp_threshold_pace {
+        double members, sum;
+    } seen, pace;
 };
 
 /* Before anything is known all are kept, and ever fewer beyond one and a half times the target.
@@ -94,6 +101,14 @@ void clp_threshold_forget_idle(struct clp_threshold *t, uint32_t stratum);
  * (0 to 1) its length as a part of the usual one. */
 void clp_threshold_adapt(struct clp_threshold *t, const struct clp_threshold_totals *all,
                          uint32_t strata, double share);
+
+/* Within an epoch, again and again: a part of it, `share` of the usual length, has passed since the
+ * last call or the epoch's beginning. Where members come slowly enough, chances are raised: to
+ * those for members that come as fast as in this part, or half as fast as was expected of it. So
+ * what follows a burst is not kept as rarely as the burst's end was for the rest of the epoch; and
+ * bursts that come over and over are expected. Where values are not scaled to a total afterwards,
+ * few members that stand for very many would be most of the error. */
+void clp_threshold_follow(struct clp_threshold *t, double share);
 
 /* What the kept members of a stratum are multiplied by so that they add up to its total: those that
  * were certain stay as they are while there are others. `rest` is what nobody stands for (none was

@@ -50,6 +50,12 @@ struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct 
     return m;
 }
 
+void clp_event_sized_follow(struct clp_event_sized *s, double share)
+{
+    if (s->kind)
+        clp_threshold_follow(&s->threshold, share);
+}
+
 void clp_event_sized_turn(struct clp_event_sized *s)
 {
     clp_threshold_turn(&s->threshold);

@@ -61,6 +61,8 @@ bool clp_event_sized_is_early(const struct clp_event_sized *s, const struct clp_
 /* `e` carries its values already divided by its chance. NULL when there was no room. */
 struct clp_event_member *clp_event_sized_take(struct clp_event_sized *s, struct clp_event *e,
                                               uint64_t pass, const struct clp_events_sink *sink);
+/* As clp_threshold_follow. */
+void clp_event_sized_follow(struct clp_event_sized *s, double share);
 /* New events belong to the next epoch; those of this one are taken next, then it is settled. */
 void clp_event_sized_turn(struct clp_event_sized *s);
 /* Writes the members, scaled to the exact totals of the epoch, whose length was `share` of the

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #define EPOCH_NS (5 * CLP_NSEC_PER_SEC)
+#define FOLLOW_NS (250 * CLP_NSEC_PER_MSEC)
 #define EPOCH_SHARE_MIN 0.01        /* flushes may come one after the other */
 #define UNBOUNDED_BYTES (64u << 10) /* of a stack whose end is not known */
 #define ALLOCS_KEPT 1600u           /* in an epoch */
@@ -29,6 +30,7 @@ static const uint16_t runtime_provider[] = u"Microsoft-Windows-DotNETRuntime";
 
 static _Atomic uint64_t known_provider; /* the runtime's handle for it, once seen */
 static uint64_t epoch_begin_ns;
+static uint64_t followed_ns; /* in it */
 
 /* ---- callback ---- */
 
@@ -284,6 +286,16 @@ void clp_events_discard(void)
     }
 }
 
+/* Allocations alone: waits are scaled to the exact totals of their locks. */
+void clp_events_follow(uint64_t now_ns)
+{
+    if (now_ns < followed_ns + FOLLOW_NS)
+        return;
+    double share = (double)(now_ns - followed_ns) / EPOCH_NS;
+    clp_event_sized_follow(&clp_event_allocs, CLP_MIN(share, 1.0));
+    followed_ns = now_ns;
+}
+
 bool clp_events_due(uint64_t now_ns)
 {
     return now_ns >= epoch_begin_ns + EPOCH_NS || clp_event_members_crowded();
@@ -312,7 +324,7 @@ static void end_epoch(uint64_t now_ns, uint64_t pass, bool flush,
         clp_event_waits_open(CLP_EVENT_WAIT_HANDLE, now_ns, pass, sink);
     clp_event_members_reset();
     clp_event_names_sweep();
-    epoch_begin_ns = now_ns;
+    epoch_begin_ns = followed_ns = now_ns;
 }
 
 /* The ring may hold more than one epoch has memory for. */

@@ -141,6 +141,8 @@ void clp_events_discard(void);
  * included when `flush`. Drain first. */
 void clp_events_settle(uint64_t now_ns, uint64_t pass, bool flush,
                        const struct clp_events_sink *sink);
+/* From time to time: what is kept follows how fast events come. */
+void clp_events_follow(uint64_t now_ns);
 /* Is an epoch due to end? */
 bool clp_events_due(uint64_t now_ns);
 

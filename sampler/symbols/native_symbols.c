@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/core/arena.h"
+#include "base/core/proctext.h"
 #include "base/core/text.h"
 #include "sampler/symbols/demangle.h"
 #include "sampler/symbols/elf_symbols.h"
@@ -191,18 +192,16 @@ static bool same_file(const struct file_id *a, const struct file_id *b)
            a->mtime.tv_sec == b->mtime.tv_sec && a->mtime.tv_nsec == b->mtime.tv_nsec;
 }
 
-/* The base name, cleaned; the kernel adds " (deleted)" to files that are gone. */
+/* The base name, cleaned. `path` is as the kernel's maps have it. */
 static void module_name(const char *path, char ret[MODULE_NAME_MAX])
 {
-    static const char gone[] = " (deleted)";
-    const char *base = strrchr(path, '/');
-    base = base ? base + 1 : path;
-    size_t len = strlen(base);
-    if (len > strlen(gone) && strcmp(base + len - strlen(gone), gone) == 0)
-        len -= strlen(gone);
+    const struct clp_map_entry mapped = {.path = path, .path_len = strlen(path)};
+    const char *end = path + clp_proctext_map_path_len(&mapped), *base = end;
+    while (base > path && base[-1] != '/')
+        base--;
     char work[MODULE_NAME_MAX];
     struct clp_text t = clp_text_in(work, sizeof(work));
-    clp_text_addn(&t, base, len);
+    clp_text_addn(&t, base, (size_t)(end - base));
     clp_text_guard(&t, ret, MODULE_NAME_MAX);
 }
 

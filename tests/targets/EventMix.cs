@@ -199,14 +199,18 @@ internal sealed class MetricsMode : Mode
     {
         throws = options.Count("throws", 300);
         rounds = options.Count("rounds", 10);
-        workers = options.Count("workers", 6);
+        workers = Math.Max(options.Count("workers", 6), Environment.ProcessorCount);
     }
 
     public override void Prepare()
     {
         crew.Add("thrower", Throw);
         crew.Add("collector", Collect);
-        ThreadPool.SetMinThreads(workers, 1);
+        // Not one more, which the pool starts when all of them are busy, and lets go later: as many as
+        // at the end of the round are there when the recording ends.
+        ThreadPool.GetMaxThreads(out _, out int ports);
+        if (!ThreadPool.SetMinThreads(workers, 1) || !ThreadPool.SetMaxThreads(workers, ports))
+            throw new InvalidOperationException($"the pool cannot be held at {workers} workers");
     }
 
     private void Throw(Worker w)

@@ -11,12 +11,14 @@ namespace ClpTarget;
 //   --least N    arrays that leak in any case, however long that takes
 //   --held N     arrays that are allocated at the beginning and stay
 //   --bursts N   MB that are held for half a second, over and over
+//   --steady 1   all pauses of 5 ms; else of 1 to 9, by chance
 internal sealed class LeakMode : Mode
 {
     private readonly Crew crew = new();
     private readonly List<byte[]> leak = new(), held = new();
     private readonly double leakRate, churnRate;
     private readonly int heldCount, burstMb, least;
+    private readonly bool steady;
     private static byte[]? sink;
 
     public LeakMode(Options options)
@@ -26,6 +28,7 @@ internal sealed class LeakMode : Mode
         heldCount = options.Count("held", 0);
         least = options.Count("least", 0);
         burstMb = options.Count("bursts", 0);
+        steady = options.Count("steady", 0) != 0;
     }
 
     public override void Prepare()
@@ -36,8 +39,9 @@ internal sealed class LeakMode : Mode
             crew.Add("bursts", Bursts);
     }
 
-    private static void Paced(Worker w, double rate, Action one, int least = 0)
+    private void Paced(Worker w, double rate, Action one, int least = 0)
     {
+        var random = new Random(w.Index);
         ulong start = Native.Now(Native.ClockMonotonic);
         for (long n = 0; !w.Stop || n < least;)
         {
@@ -46,7 +50,7 @@ internal sealed class LeakMode : Mode
                 one();
             n++;
             if (rate > 0)
-                Thread.Sleep(5);
+                Thread.Sleep(steady ? 5 : random.Next(1, 10));
         }
     }
 

@@ -12,6 +12,8 @@ clp_unit_test(test-profile-build SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-profile-
               USES clp_agent)
 clp_test_alloc_fail(test-profile-build)
 target_compile_definitions(test-profile-build PRIVATE CLP_VERSION="${PROJECT_VERSION}")
+clp_unit_test(test-type-counts SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-type-counts.c USES clp_agent)
+clp_test_alloc_fail(test-type-counts)
 clp_unit_test(test-waits SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-waits.c USES clp_agent)
 foreach(name walltime seq identity check roster status port memory health where limits)
   clp_unit_test(test-${name} SOURCES ${CMAKE_CURRENT_LIST_DIR}/test-${name}.c USES clp_agent)

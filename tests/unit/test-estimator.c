@@ -393,6 +393,63 @@ static void test_allocations_are_unbiased(void **state)
     assert_equivalent(&sums, 0.02);
 }
 
+/* In each epoch a burst of one class comes first, then another class at a tenth of its pace, whose
+ * estimate is not scaled to a total: a live heap. */
+#define PARTS 20u
+#define BURST_PARTS 3u
+#define BURST_EACH 2000u /* in a part */
+static void burst_run(bool follow, double *ret_ratio, unsigned *ret_kept)
+{
+    static struct epoch e;
+    struct clp_threshold t;
+    double sum = 0;
+    unsigned truth = 0;
+    begin(&t, &e, 800);
+    for (unsigned epoch = 0; epoch < 4; epoch++) {
+        struct estimate ignored = {0};
+        for (unsigned part = 0; part < PARTS; part++) {
+            unsigned class_id = part >= BURST_PARTS, n = class_id ? BURST_EACH / 10 : BURST_EACH;
+            for (unsigned i = 0; i < n; i++)
+                offer(&t, &e, 1, class_id, 1, 1000);
+            truth += class_id * n;
+            if (follow)
+                clp_threshold_follow(&t, 1.0 / PARTS);
+        }
+        for (unsigned i = 0; i < e.n; i++)
+            sum += e.kept[i].class_id ? e.kept[i].count : 0;
+        *ret_kept = epoch > 0 ? CLP_MAX(*ret_kept, e.n) : 0; /* of the first nothing was known */
+        end_epoch(&t, &e, &ignored);
+    }
+    *ret_ratio = sum / truth;
+}
+
+static double spread_of(const struct ratios *r)
+{
+    double mean = mean_of(r, 0), square = 0;
+    for (unsigned i = 0; i < RUNS; i++)
+        square += (r->of[0][i] - mean) * (r->of[0][i] - mean);
+    return sqrt(square / (RUNS - 1));
+}
+
+static void test_what_follows_a_burst_is_kept(void **state)
+{
+    static struct ratios with = {.classes = 1}, without = {.classes = 1};
+    unsigned kept, most = 0;
+    (void)state;
+    for (unsigned run = 0; run < RUNS; run++) {
+        begin_run(run);
+        burst_run(false, &without.of[0][run], &kept);
+        begin_run(run);
+        burst_run(true, &with.of[0][run], &kept);
+        most = CLP_MAX(most, kept);
+    }
+    assert_equivalent(&with, 0.03);
+    print_message("spread %.4f, without %.4f; at most %u kept\n", spread_of(&with),
+                  spread_of(&without), most);
+    assert_true(spread_of(&with) < 0.85 * spread_of(&without));
+    assert_true(most < 2 * 800);
+}
+
 static unsigned count_kept(struct clp_threshold *t, struct epoch *e, unsigned n, unsigned keys)
 {
     for (unsigned i = 0; i < n; i++)
@@ -547,6 +604,7 @@ int main(void)
         cmocka_unit_test(test_waits_are_unbiased_and_their_totals_exact),
         cmocka_unit_test(test_few_of_many_locks_are_unbiased),
         cmocka_unit_test(test_allocations_are_unbiased),
+        cmocka_unit_test(test_what_follows_a_burst_is_kept),
         cmocka_unit_test(test_a_burst_is_bounded),
         cmocka_unit_test(test_many_classes_are_bounded),
         cmocka_unit_test(test_a_rare_class_is_kept),

@@ -61,6 +61,7 @@ internal static class Endpoints
 {
     internal static readonly ActivitySource Source = new("ClpWeb");
     internal static long Made; // activities of our own that somebody wanted
+    internal static long Loads; // requests to /load
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     internal static string BurnEndpoint(int ms)
@@ -78,17 +79,17 @@ internal static class Endpoints
         return "slept";
     }
 
-    // What a handler of a small service does: ten kilobytes in small objects, an exception now and then, and a lock
-    // that others want.
+    // What a handler of a small service does: ten kilobytes in small objects, an exception in one request of `every`,
+    // and a lock that others want.
     [MethodImpl(MethodImplOptions.NoInlining)]
-    internal static string LoadEndpoint()
+    internal static string LoadEndpoint(int every)
     {
         var words = new List<string>();
         for (int i = 0; i < 80; i++)
             words.Add("word " + i.ToString());
         try
         {
-            words.Add(Parse(Interlocked.Increment(ref asked) % 4 == 0 ? "no number" : "7"));
+            words.Add(Parse(Interlocked.Increment(ref Loads) % every == 0 ? "no number" : "7"));
         }
         catch (FormatException)
         {
@@ -103,7 +104,6 @@ internal static class Endpoints
     }
 
     private static readonly Dictionary<int, string> Recent = new();
-    private static long asked;
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static string Parse(string text) => int.Parse(text).ToString();

@@ -44,7 +44,7 @@ internal sealed class WebMode : Mode
                 t => t.AddAspNetCoreInstrumentation().AddSource(Endpoints.Source.Name));
         WebApplication app = builder.Build();
         app.MapGet("/plain", () => "plain");
-        app.MapGet("/load", Endpoints.LoadEndpoint);
+        app.MapGet("/load/{every:min(1)}", Endpoints.LoadEndpoint);
         app.MapGet("/burn/{ms}", (int ms) => Sync("/burn/{ms}", Endpoints.BurnEndpoint, ms));
         app.MapGet("/sleep/{ms}", (int ms) => Sync("/sleep/{ms}", Endpoints.SleepEndpoint, ms));
         app.MapGet("/mixed/{id}", (int id) =>
@@ -88,6 +88,7 @@ internal sealed class WebMode : Mode
         foreach (Served s in served.Values)
             s.Reset();
         Interlocked.Exchange(ref Endpoints.Made, 0);
+        Interlocked.Exchange(ref Endpoints.Loads, 0);
     }
 
     public override void End() { }
@@ -95,6 +96,7 @@ internal sealed class WebMode : Mode
     public override void Describe(Utf8JsonWriter json)
     {
         json.WriteNumber("made", Interlocked.Read(ref Endpoints.Made));
+        json.WriteNumber("loads", Interlocked.Read(ref Endpoints.Loads));
         json.WriteBoolean("listeners", Endpoints.Source.HasListeners());
         json.WriteStartObject("served");
         foreach ((string route, Served s) in served)

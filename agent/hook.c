@@ -48,7 +48,7 @@ int clp_hook_check_bytes(int fd)
         if (n < 0)
             return -errno;
         if (at > FILE_MAX_BYTES)
-            return -EFBIG;
+            return -EBADMSG;
         crc = crc32(crc, buf, (uInt)n);
     }
     return at == CLP_HOOK_FILE_BYTES && crc == CLP_HOOK_FILE_CRC32 ? 0 : -EBADMSG;

@@ -526,21 +526,26 @@ static struct clp_profile_limits limits_of(unsigned share)
     };
 }
 
+/* A window that is still to begin. */
+struct next_window {
+    struct clp_profile *profile;
+    int value_at[CLP_SAMPLE_KIND_COUNT];
+};
+
 /* The sample types that were asked for, those of CPU time last: how one is chosen by default is
  * pprof's rule, the last. */
-static int new_profile(struct clp_build *b, struct clp_profile **ret)
+static int make_window(const struct clp_build *b, struct next_window *ret)
 {
     struct clp_value_type values[CLP_PROFILE_VALUES_MAX];
     uint32_t types = b->config.types ? b->config.types : 1u << CLP_TYPE_CPU;
     bool time = (types & (1u << CLP_TYPE_CPU | 1u << CLP_TYPE_WALL)) != 0;
     size_t n = 0;
-    int value_at[CLP_SAMPLE_KIND_COUNT];
-    memset(value_at, -1, sizeof(value_at));
+    memset(ret->value_at, -1, sizeof(ret->value_at));
     for (int type = CLP_TYPE_COUNT - 1; type >= 0; type--) {
         const struct clp_type_info *info = clp_type_info((enum clp_profile_type)type);
         if (!(types & 1u << type))
             continue;
-        value_at[info->kind] = (int)n;
+        ret->value_at[info->kind] = (int)n;
         for (size_t i = 0; i < CLP_TYPE_VALUES_MAX && info->values[i].type; i++)
             values[n++] = info->values[i];
     }
@@ -551,15 +556,13 @@ static int new_profile(struct clp_build *b, struct clp_profile **ret)
         .period = time ? (int64_t)b->config.cpu_interval_ns : 1,
         .limits = limits_of(b->share),
     };
-    int r = clp_profile_new(&c, ret);
-    if (r == 0)
-        memcpy(b->value_at, value_at, sizeof(value_at));
-    return r;
+    return clp_profile_new(&c, &ret->profile);
 }
 
-static void begin_window(struct clp_build *b, struct clp_profile *profile)
+static void begin_window(struct clp_build *b, const struct next_window *w)
 {
-    b->profile = profile;
+    b->profile = w->profile;
+    memcpy(b->value_at, w->value_at, sizeof(b->value_at));
     b->window++;
     clp_definitions_turn(&b->defs, b->window);
     b->samples = 0;
@@ -569,28 +572,37 @@ static void begin_window(struct clp_build *b, struct clp_profile *profile)
     map_main_binary(b);
 }
 
-/* Of a kind of events: only where it was asked for, then also a zero. */
-static int event_total_kind(enum clp_counter c)
+/* The kinds of samples that a total is of, as 1 << kind; 0: of none. */
+static uint32_t kinds_of_total(enum clp_counter c)
 {
+    if (c >= CLP_CTR_SAMPLED_CPU_NS && c <= CLP_CTR_SAMPLES)
+        return 1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL;
     if (c == CLP_CTR_EXCEPTIONS || c == CLP_CTR_EXCEPTIONS_RETHROWN)
-        return CLP_SAMPLE_EXCEPTION;
+        return 1u << CLP_SAMPLE_EXCEPTION;
     if (c >= CLP_CTR_ALLOC_OBJECTS && c <= CLP_CTR_ALLOC_COUNTED_BYTES)
-        return CLP_SAMPLE_ALLOC;
+        return 1u << CLP_SAMPLE_ALLOC;
     if (c == CLP_CTR_CONTENTIONS || c == CLP_CTR_CONTENTION_NS)
-        return CLP_SAMPLE_LOCK;
+        return 1u << CLP_SAMPLE_LOCK;
     if (c == CLP_CTR_WAITS || c == CLP_CTR_WAIT_NS)
-        return CLP_SAMPLE_WAIT;
+        return 1u << CLP_SAMPLE_WAIT;
     bool heap = c >= CLP_CTR_HEAP_GEN0_BYTES && c <= CLP_CTR_HEAP_PINNED_BYTES;
-    return heap || (c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_PAUSE_GEN2_NS) ? CLP_SAMPLE_GC : 0;
+    return heap || (c >= CLP_CTR_GC_GEN0 && c <= CLP_CTR_GC_PAUSE_GEN2_NS)
+               ? 1u << CLP_SAMPLE_GC | 1u << CLP_SAMPLE_LIVE
+               : 0;
 }
 
-static bool is_control_total(const struct clp_build *b, enum clp_counter c)
+/* Totals of what was asked for, zeros as well; the library counts for all its readers, so that of
+ * another's it may say more than is in this profile. The rest when there is something to tell. */
+static bool is_told(const struct clp_build *b, enum clp_counter c, uint64_t value)
 {
-    int kind = event_total_kind(c);
-    return kind ? b->value_at[kind] >= 0 : c <= CLP_CTR_SAMPLES;
+    uint32_t kinds = kinds_of_total(c);
+    for (int kind = 0; kind < CLP_SAMPLE_KIND_COUNT; kind++)
+        if (kinds & 1u << kind && b->value_at[kind] >= 0)
+            return true;
+    return !kinds && (value || c == CLP_CTR_PROCESS_CPU_NS);
 }
 
-/* One line each: control totals always, the rest when there is something to tell. */
+/* One line each. */
 static void comment_counters(struct clp_build *b, const struct clp_build_window *w)
 {
     for (unsigned c = 0; c < CLP_CTR_COUNT; c++) {
@@ -601,7 +613,7 @@ static void comment_counters(struct clp_build *b, const struct clp_build_window 
         if (!clp_counter_is_state(c))
             value = value > b->counters[c] ? value - b->counters[c] : 0;
         b->counted[c] = value;
-        if (value || is_control_total(b, c))
+        if (is_told(b, c, value))
             (void)!clp_profile_comment(b->profile, "%s=%llu %s", info->name,
                                        (unsigned long long)value, info->unit);
     }
@@ -648,8 +660,8 @@ static void comment_own(struct clp_build *b)
 int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
                      struct clp_profile **ret)
 {
-    struct clp_profile *next;
-    int r = new_profile(b, &next);
+    struct next_window next;
+    int r = make_window(b, &next);
     if (r < 0) {
         b->windows_lost++;
         return r;
@@ -668,7 +680,7 @@ int clp_build_finish(struct clp_build *b, const struct clp_build_window *w,
     if (!b->config.names_later)
         clp_span_labels_name(&b->spans, b->profile);
     *ret = b->profile;
-    begin_window(b, next);
+    begin_window(b, &next);
     return 0;
 }
 
@@ -713,7 +725,7 @@ void clp_build_set_types(struct clp_build *b, uint32_t types, uint64_t cpu_inter
 int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
 {
     struct clp_build *b = calloc(1, sizeof(*b));
-    struct clp_profile *first;
+    struct next_window first;
     if (!b)
         return -ENOMEM;
     b->config = *config;
@@ -726,11 +738,11 @@ int clp_build_new(const struct clp_build_config *config, struct clp_build **ret)
                          config->ns_pid == config->pid ? config->pid : 0,
                          CLP_BUILD_DEFINITIONS_BYTES);
     b->main_binary = config->main_binary ? strdup(config->main_binary) : NULL;
-    if ((config->main_binary && !b->main_binary) || new_profile(b, &first) < 0) {
+    if ((config->main_binary && !b->main_binary) || make_window(b, &first) < 0) {
         clp_build_free(b);
         return -ENOMEM;
     }
-    begin_window(b, first);
+    begin_window(b, &first);
     *ret = b;
     return 0;
 }

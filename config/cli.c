@@ -62,15 +62,6 @@ static int set_seconds(uint64_t *to, const char *value, struct clp_config_error 
     return 0;
 }
 
-static int set_types(uint32_t *to, const char *value, struct clp_config_error *e)
-{
-    char word[80];
-    if (clp_value_types(value, to, word, sizeof(word)) == 0)
-        return 0;
-    return refuse(e, "'%s' cannot be recorded; this version records: %s", word,
-                  clp_profile_type_list());
-}
-
 static int add_assignment(struct clp_cli_texts *to, const char *value, struct clp_config_error *e)
 {
     if (!strchr(value, '='))
@@ -94,7 +85,7 @@ static int set_value(struct clp_cli *cli, const struct option *o, const char *va
     case CLI_SECONDS:
         return set_seconds(to, value, e);
     case CLI_TYPES:
-        return set_types(to, value, e);
+        return clp_value_types(value, to, e->text, sizeof(e->text));
     case CLI_ASSIGNMENTS:
         return add_assignment(to, value, e);
     case CLI_TEXT:

@@ -160,27 +160,6 @@ static int set_tags(struct clp_list *to, const struct clp_config_key *k, const c
     return 0;
 }
 
-static const char *type_name_at(const void *context, size_t i)
-{
-    (void)context;
-    return clp_profile_type_name((enum clp_profile_type)i);
-}
-
-static int set_types(uint32_t *to, const char *value, struct clp_config_error *e)
-{
-    char word[80];
-    if (clp_value_types(value, to, word, sizeof(word)) == 0)
-        return 0;
-    const char *near = clp_value_nearest(word, CLP_TYPE_COUNT, type_name_at, NULL);
-    if (!*word)
-        return refuse(e, "no type to record is named; this version records: %s",
-                      clp_profile_type_list());
-    if (near)
-        return refuse(e, "'%s' cannot be recorded; did you mean %s?", word, near);
-    return refuse(e, "'%s' cannot be recorded; this version records: %s", word,
-                  clp_profile_type_list());
-}
-
 static int set_switch(bool *to, const struct clp_config_key *k, const char *value,
                       struct clp_config_error *e)
 {
@@ -247,7 +226,7 @@ int clp_config_set(struct clp_config *c, const struct clp_config_key *k, const c
     case CLP_CONFIG_TAGS:
         return set_tags(to, k, value, e);
     case CLP_CONFIG_TYPES:
-        return set_types(to, value, e);
+        return clp_value_types(value, to, e->text, sizeof(e->text));
     case CLP_CONFIG_SWITCH:
         return set_switch(to, k, value, e);
     case CLP_CONFIG_SPANS:

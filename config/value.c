@@ -152,15 +152,11 @@ static const char *const type_names[] = {
 #undef CLP_PROFILE_TYPE
 };
 
-const char *clp_profile_type_list(void)
-{
-    static const char list[] = ""
+static const char type_list[] = ""
 #define CLP_PROFILE_TYPE(id, name, text) ", " name
 #include "config/types.def"
 #undef CLP_PROFILE_TYPE
-        ;
-    return list + 2;
-}
+    ;
 
 const char *clp_profile_type_name(enum clp_profile_type type)
 {
@@ -195,18 +191,34 @@ static int type_of(const char *word, size_t len)
     return -EINVAL;
 }
 
-int clp_value_types(const char *text, uint32_t *ret_mask, char *word, size_t word_cap)
+static const char *type_name_at(const void *context, size_t i)
+{
+    (void)context;
+    return type_names[i];
+}
+
+static int refuse_type(const char *item, size_t len, char *error, size_t cap)
+{
+    char word[65];
+    snprintf(word, sizeof(word), "%.*s", (int)CLP_MIN(len, sizeof(word) - 1), item);
+    const char *near = clp_value_nearest(word, CLP_TYPE_COUNT, type_name_at, NULL);
+    if (len == 0)
+        snprintf(error, cap, "no type to record is named; this version records: %s", type_list + 2);
+    else
+        snprintf(error, cap, "'%s' cannot be recorded; %s%s%sthis version records: %s", word,
+                 near ? "did you mean " : "", near ? near : "", near ? "? " : "", type_list + 2);
+    return -EINVAL;
+}
+
+int clp_value_types(const char *text, uint32_t *ret_mask, char *error, size_t cap)
 {
     uint32_t mask = 0;
     const char *item;
     size_t len;
-    word[0] = '\0';
     while (next_item(&text, &item, &len)) {
         int type = type_of(item, len);
-        if (type < 0) {
-            snprintf(word, word_cap, "%.*s", (int)CLP_MIN(len, 64), item);
-            return -EINVAL;
-        }
+        if (type < 0)
+            return refuse_type(item, len, error, cap);
         mask |= 1u << type;
     }
     *ret_mask = mask;

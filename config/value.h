@@ -29,11 +29,9 @@ enum clp_profile_type {
     CLP_TYPE_COUNT
 };
 const char *clp_profile_type_name(enum clp_profile_type type);
-/* All names, separated by ", ". */
-const char *clp_profile_type_list(void);
-/* A comma-separated list of type names to a mask of (1 << type), which is never empty. 0 or -EINVAL
- * with the word that is no type in `word` (empty: nothing was named). */
-int clp_value_types(const char *text, uint32_t *ret_mask, char *word, size_t word_cap) CLP_MUST_USE;
+/* A comma-separated list of type names to a mask of (1 << type), which is never empty. 0, or
+ * -EINVAL with a sentence in `error`. */
+int clp_value_types(const char *text, uint32_t *ret_mask, char *error, size_t cap) CLP_MUST_USE;
 
 /* The one of `count` names that `word` was probably meant to be, or NULL when none is near (more
  * than a third of the letters differ). `name_at(context, i)` gives the names; may give NULL to skip

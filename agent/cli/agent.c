@@ -88,7 +88,7 @@ int clp_command_agent(const struct clp_cli *cli)
     const char *path = "";
     int code = CLP_EXIT_USE;
     if (clp_read_settings(&config, cli->config, &cli->set, &path, &error) < 0)
-        fprintf(stderr, "clrpulse: %s\n", error.text);
+        clp_print_sentence("%s", error.text);
     else
         code = run(&config, path, cli);
     clp_config_done(&config);

@@ -127,6 +127,10 @@ int clp_command_check(const struct clp_cli *cli)
     struct clp_fault fault = {0};
     struct findings f = {.config = &config};
     int code = CLP_EXIT_USE;
+    if (cli->audit && cli->check_pid) {
+        clp_print_sentence("--audit is about all processes of the agent: leave out -p");
+        return CLP_EXIT_USE;
+    }
     if (cli->audit)
         return audit(cli);
     if (clp_read_settings(&config, cli->check_config, NULL, NULL, &error) < 0)

@@ -7,6 +7,7 @@
 #include "config/cli.h"
 #include "sampler/eventpipe/discover.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 enum clp_exit {
@@ -34,7 +35,11 @@ int clp_find_process(int32_t pid, int stop_fd, struct clp_dotnet *ret,
                      struct clp_fault *f) CLP_MUST_USE;
 /* Prints what others have written, at most `most` bytes of it, without codes for the terminal. */
 void clp_print_foreign(FILE *out, const char *text, size_t most);
-/* Prints "clrpulse: <sentence>" and answers the exit code of an errno (fault.h). */
+/* Prints "clrpulse: <sentence>" on stderr: words of the command line and of targets may be in it,
+ * and come without codes for the terminal. */
+void clp_print_sentence(const char *fmt, ...) CLP_PRINTF(1, 2);
+void clp_vprint_sentence(const char *fmt, va_list args) CLP_PRINTF(1, 0);
+/* The same of a fault; answers the exit code of its errno (fault.h). */
 int clp_exit_fault(const struct clp_fault *f);
 /* Blocks SIGINT and SIGTERM, ignores SIGPIPE; a descriptor that is readable when one came, or
  * -errno. */

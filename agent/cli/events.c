@@ -22,7 +22,7 @@ int clp_command_events(const struct clp_cli *cli)
     if (strcmp(word, "replay") == 0)
         return clp_events_replay(cli);
     if (*word)
-        fprintf(stderr, "clrpulse: events cannot '%.40s'; it can record, show and replay\n", word);
+        clp_print_sentence("events cannot '%.40s'; it can record, show and replay", word);
     else
         fprintf(stderr, "clrpulse: events needs to be told what to do: record, show or replay; see "
                         "`clrpulse events --help`\n");

@@ -11,9 +11,26 @@ void clp_print_foreign(FILE *out, const char *text, size_t most)
         (void)fputc((unsigned char)text[i] < 0x20 || text[i] == 0x7f ? '?' : text[i], out);
 }
 
+void clp_vprint_sentence(const char *fmt, va_list args)
+{
+    char text[8192]; /* a path and more */
+    (void)vsnprintf(text, sizeof(text), fmt, args);
+    fputs("clrpulse: ", stderr);
+    clp_print_foreign(stderr, text, sizeof(text));
+    fputc('\n', stderr);
+}
+
+void clp_print_sentence(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    clp_vprint_sentence(fmt, args);
+    va_end(args);
+}
+
 int clp_exit_fault(const struct clp_fault *f)
 {
-    fprintf(stderr, "clrpulse: %s\n", f->text);
+    clp_print_sentence("%s", f->text);
     switch (f->error) {
     case -ESRCH:
     case -ENOEXEC:
@@ -88,7 +105,7 @@ int main(int argc, char **argv)
     struct clp_cli cli;
     struct clp_config_error error;
     if (clp_cli_parse(argc, argv, &cli, &error) < 0) {
-        fprintf(stderr, "clrpulse: %s\n", error.text);
+        clp_print_sentence("%s", error.text);
         return CLP_EXIT_USE;
     }
     int code = run(&cli);

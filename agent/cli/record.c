@@ -56,7 +56,7 @@ static int record_either(struct clp_recording *r, const struct clp_dotnet *d, st
         snprintf(why, sizeof(why), "%s", f->text);
         *f = (struct clp_fault){0};
     }
-    fprintf(stderr, "clrpulse: %s; taking the engine eventpipe, which loads nothing\n", why);
+    clp_print_sentence("%s; taking the engine eventpipe, which loads nothing", why);
     return record_events(r, d, f);
 }
 
@@ -81,7 +81,7 @@ static int record(struct clp_recording *r, const char *engine, struct clp_fault 
         return error;
     char waits[CLP_FAULT_BYTES];
     if (clp_check_waits(&d, waits, sizeof(waits)))
-        fprintf(stderr, "clrpulse: %s\n", waits);
+        clp_print_sentence("%s", waits);
     error = record_by(r, engine, &d, f);
     clp_dotnet_done(&d);
     return error;
@@ -93,8 +93,7 @@ static bool is_engine(const char *name)
 {
     if (!name || strcmp(name, "library") == 0 || strcmp(name, "eventpipe") == 0)
         return true;
-    fprintf(stderr, "clrpulse: there is no engine '%.40s'; there are library and eventpipe\n",
-            name);
+    clp_print_sentence("there is no engine '%.40s'; there are library and eventpipe", name);
     return false;
 }
 

@@ -1,5 +1,6 @@
 #include "agent/cli/recording.h"
 
+#include "agent/cli/cli.h"
 #include "agent/kinds.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -94,7 +95,7 @@ static void say_timers(const struct clp_session *s)
     char limits[CLP_FAULT_BYTES];
     clp_session_limits(s, limits, sizeof(limits));
     if (*limits)
-        fprintf(stderr, "clrpulse: process %d: %s\n", clp_session_process(s)->pid, limits);
+        clp_print_sentence("process %d: %s", clp_session_process(s)->pid, limits);
     else if (clp_session_counter(s, CLP_CTR_DROP_TIMER_QUOTA))
         fprintf(stderr,
                 "clrpulse: threads were left without a timer, because the signal quota of the "
@@ -113,8 +114,11 @@ static void say_spans(const struct clp_recording *r, struct clp_profile *p, stru
         reason = "the recording ended before the start-up hook ran (an application that was "
                  "published trimmed never runs it)";
     (void)!clp_profile_comment(p, "spans=none: %s", reason);
-    if (r->terminal && !r->no_startup_hook)
-        fprintf(stderr, "\r\033[Kno labels of spans: %s\n", reason);
+    if (!r->terminal || r->no_startup_hook)
+        return;
+    fputs("\r\033[Kno labels of spans: ", stderr);
+    clp_print_foreign(stderr, reason, SIZE_MAX); /* paths in it are the target's own */
+    fputc('\n', stderr);
 }
 
 static void take_window(void *context, struct clp_target *t, const struct clp_window *w)
@@ -165,7 +169,7 @@ bool clp_recording_take_idle(struct clp_recording *r, const char *value)
     r->leave_out_idle = value && strcmp(value, "drop") == 0;
     if (!value || r->leave_out_idle || strcmp(value, "keep") == 0)
         return true;
-    fprintf(stderr, "clrpulse: --idle takes keep or drop, not '%.40s'\n", value);
+    clp_print_sentence("--idle takes keep or drop, not '%.40s'", value);
     return false;
 }
 
@@ -259,9 +263,9 @@ int clp_recording_run(struct clp_recording *r, struct clp_fault *f)
     if (s == CLP_SESSION_ENDED && !f->error && !r->have_profile)
         return clp_fault_set(f, -ESRCH, "process %d ended before the recording began", pid_of(r));
     if (s == CLP_SESSION_ENDED && !f->error && !r->ends_with_target)
-        fprintf(stderr, "clrpulse: %s during the recording; %s\n", f->text,
-                r->samples ? "what was taken until then is in the file"
-                           : "no sample had come by then, so the file holds none");
+        clp_print_sentence("%s during the recording; %s", f->text,
+                           r->samples ? "what was taken until then is in the file"
+                                      : "no sample had come by then, so the file holds none");
     return f->error;
 }
 

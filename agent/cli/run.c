@@ -197,10 +197,9 @@ static void tell(const struct run *r, const struct clp_fault *f)
 {
     const char *command = r->cli->arguments[0];
     if (f->error == -ESRCH && !r->recording.have_profile)
-        fprintf(stderr,
-                "clrpulse: nothing was recorded: no .NET runtime that lets a profiler in was "
-                "started by %.200s\n",
-                command);
+        clp_print_sentence("nothing was recorded: no .NET runtime that lets a profiler in was "
+                           "started by %.200s",
+                           command);
     else
         (void)clp_exit_fault(f);
 }

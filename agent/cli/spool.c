@@ -33,14 +33,10 @@ struct place {
 static int fail(int code, const char *fmt, ...) CLP_PRINTF(2, 3);
 static int fail(int code, const char *fmt, ...)
 {
-    char text[8192]; /* a path and more */
     va_list args;
     va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
+    clp_vprint_sentence(fmt, args);
     va_end(args);
-    fprintf(stderr, "clrpulse: ");
-    clp_print_foreign(stderr, text, sizeof(text));
-    fputc('\n', stderr);
     return code;
 }
 

@@ -35,14 +35,33 @@ def interval(ratios, rounds=4000):
     return (statistics.median(ratios), medians[int(rounds * 0.025)], medians[int(rounds * 0.975)])
 
 
-class BenchSpans(WebCase):
+class ServersCase(WebCase):
+    """Two web servers that take turns. No two processes are equally fast (where their memory lies, what their compiler
+    has seen), so new ones take over every few pairs."""
+
+    WARM_SECONDS = 8  # until all is compiled, and compiled again
+
+    def compare(self, figures, couple):
+        """Prints requests per second and CPU time of one, and returns the median of the first with its interval.
+        `couple(pairs)` gives both, with over without, for each pair of turns of two new servers."""
+        couples, left = [], PAIRS
+        while left > 0:
+            couples.append(couple(min(self.PAIRS_OF_A_COUPLE, left)))
+            left -= len(couples[-1])
+        results = [interval([ratio[i] for one in couples for ratio in one]) for i in range(2)]
+        for i, what in enumerate(("requests per second", "CPU time of a request")):
+            print("{} {}: x {:.4f} [{:.4f}, {:.4f}], {} pairs; of each couple: {}".format(
+                what, figures, *results[i], PAIRS, " ".join(f"{statistics.median(ratio[i] for ratio in one):.3f}"
+                                                            for one in couples)))
+        return results[0]
+
+
+class BenchSpans(ServersCase):
     """What following spans costs a web server that OpenTelemetry traces: two of them, recorded alike, one with the
     start-up hook; wrk goes to the one and the other in turn. What one run of wrk gets depends on how its connections
-    are spread, so runs are short and many. No two processes are equally fast (where their memory lies, what their
-    compiler has seen), so new ones take over every few pairs."""
+    are spread, so runs are short and many."""
 
     SECONDS = int(os.environ.get("CLP_BENCH_WRK_SECONDS", "1"))
-    WARM_SECONDS = 8  # until all is compiled, and compiled again
     PAIRS_OF_A_COUPLE = 20
 
     def measure(self, server):
@@ -70,26 +89,16 @@ class BenchSpans(WebCase):
         return ratios
 
     def test_spans(self):
-        ratios, couples = [], []
-        while len(ratios) < PAIRS:
-            couples.append(self.couple(min(self.PAIRS_OF_A_COUPLE, PAIRS - len(ratios))))
-            ratios += couples[-1]
-        # Others on the machine disturb the second less.
-        for i, what in enumerate(("requests per second", "CPU time of a request")):
-            print("{} with spans / without: {:.4f} ({:.4f}-{:.4f}), {} pairs; of each couple: {}".format(
-                what, *interval([r[i] for r in ratios]), PAIRS,
-                " ".join(f"{statistics.median(r[i] for r in couple):.3f}" for couple in couples)))
-        self.assertGreaterEqual(statistics.median(r[0] for r in ratios), 0.98)
+        self.assertGreaterEqual(self.compare("with spans / without", self.couple)[0], 0.98)
 
 
-class BenchWeb(WebCase):
+class BenchWeb(ServersCase):
     """What profiling with all types costs a web server whose requests allocate, throw and lock, once it has found
     its pace. Two servers, each with a wrk of its own, run in turn for less than half a second: how fast memory is
     here changes within seconds. First the one is recorded, then the other, so that what else they differ in falls
-    out; new ones take over every few pairs. Figures are the server's own counts and CPU clock."""
+    out. Figures are the server's own counts and CPU clock."""
 
     SECONDS = float(os.environ.get("CLP_BENCH_WRK_SECONDS", "0.4"))
-    WARM_SECONDS = 8  # until all is compiled, and compiled again
     SETTLE_SECONDS = 8  # more than an epoch of events
     PAIRS_OF_A_COUPLE = 50
     CONNECTIONS = 64
@@ -143,26 +152,17 @@ class BenchWeb(WebCase):
         return [[math.sqrt(a * b) for a, b in zip(*pair)] for pair in both]
 
     def measure(self, every):
-        """Prints both figures with one exception in `every` requests, and returns that of the rates."""
-        couples, left = [], PAIRS
-        while left > 0:
-            couples.append(self.couple(f"/load/{every}", min(self.PAIRS_OF_A_COUPLE, left)))
-            left -= len(couples[-1])
-        ratios = [ratio for couple in couples for ratio in couple]
-        results = [interval([ratio[i] for ratio in ratios]) for i in range(2)]
-        for i, what in enumerate(("requests per second", "CPU time of a request")):
-            print("one exception in {} requests: {} with all types / without: x {:.4f} [{:.4f}, {:.4f}], {} pairs; of "
-                  "each couple: {}".format(every, what, *results[i], len(ratios), " ".join(
-                      f"{statistics.median(ratio[i] for ratio in couple):.3f}" for couple in couples)))
-        return results[0]
+        """The rates' ratio where one request of `every` throws."""
+        return self.compare(f"with all types / without, one exception in {every} requests",
+                            lambda pairs: self.couple(f"/load/{every}", pairs))[0]
 
     def test_web(self):
         """A service that is well."""
-        self.assertGreaterEqual(self.measure(50)[0], 0.98)
+        self.assertGreaterEqual(self.measure(50), 0.98)
 
     def test_web_that_throws(self):
         """Every fourth request throws: some 15,000 exceptions a second."""
-        self.assertGreaterEqual(self.measure(4)[0], 0.95)
+        self.assertGreaterEqual(self.measure(4), 0.95)
 
 
 class Figures:

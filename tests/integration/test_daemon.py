@@ -596,6 +596,8 @@ class TestStatus(DaemonCase):
         config = self.config()
         done = self.run_clrpulse("status", "-c", config)
         self.assert_sentence(done, 1, "no agent runs with the state directory")
+        done = self.run_clrpulse("check", "--audit", "-c", config, "-p", str(os.getpid()))
+        self.assert_sentence(done, 2, "--audit is about all processes of the agent: leave out -p")
 
     def test_second_agent(self):
         agent = self.agent()

@@ -28,8 +28,8 @@ def deviation(live, allocated, seconds):
 
 
 class TestLiveHeap(EventCase):
-    def leak(self, length, *options):
-        return self.work("leak", "liveheap,allocations", length, "--least", LEAST, *options)
+    def leak(self, length, *options, types="liveheap"):
+        return self.work("leak", types, length, "--least", LEAST, *options)
 
     def check(self, recorded, margin):
         profile, truth = recorded.profile, recorded.truth
@@ -52,10 +52,11 @@ class TestLiveHeap(EventCase):
 
     def test_a_leak_that_starts_when_the_table_is_full(self):
         """1.5 GB of what stays come first: more samples than there are places."""
-        seconds = 120 if full() else 20
-        recorded = self.leak(seconds, "--held", 1_500_000, "--leak", 10_000, "--churn", 200_000, "--bursts", 50)
+        recorded = self.leak(120 if full() else 20, "--held", 1_500_000, "--leak", 10_000, "--churn", 200_000,
+                             "--bursts", 50, types="liveheap,allocations")
         profile, truth = recorded.profile, recorded.truth
-        error = deviation(truth["leak_bytes"], profile.number("alloc_bytes") - truth["held_bytes"], seconds)
+        error = deviation(truth["leak_bytes"], profile.number("alloc_bytes") - truth["held_bytes"],
+                          (truth["end_ns"] - truth["begin_ns"]) / 1e9)
         print(f"standard deviation of the leak: {error:.3f}")
         self.check(recorded, 0.15 if full() else 4 * error)
         held = profile.total("inuse_space", where=of("MakeHeld"))

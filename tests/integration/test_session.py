@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -275,6 +276,15 @@ class TestNoTarget(Case):
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         self.assert_sentence(self.record(process.pid), 3, "is not a .NET process")
+
+    def test_a_name_of_codes_for_the_terminal(self):
+        named = r"import ctypes, time; ctypes.CDLL(None).prctl(15, b'\x1b[31mE\nV'); print(flush=True); time.sleep(60)"
+        process = subprocess.Popen([sys.executable, "-c", named], stdout=subprocess.PIPE)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        process.stdout.readline()
+        self.assert_sentence(self.record(process.pid), 3, r"\(\?\[31mE\?V\) is not a .NET process")
 
     def test_no_process(self):
         process = subprocess.Popen(["true"])

@@ -45,10 +45,9 @@ internal sealed class LeakMode : Mode
         ulong start = Native.Now(Native.ClockMonotonic);
         for (long n = 0; !w.Stop || n < least;)
         {
-            double due = (Native.Now(Native.ClockMonotonic) - start) / 1e9 * rate;
-            for (; rate > 0 ? n < due : n % 1000 != 999; n++)
+            double due = rate > 0 ? (Native.Now(Native.ClockMonotonic) - start) / 1e9 * rate : n + 1000;
+            for (; n < due; n++)
                 one();
-            n++;
             if (rate > 0)
                 Thread.Sleep(steady ? 5 : random.Next(1, 10));
         }

@@ -73,8 +73,12 @@ static void wrong_use_in_words(void **state)
         {"record -p 99999999999", "is no process id"},
         {"record -d 0", "is no duration"},
         {"record -d nan", "is no duration"},
-        {"record --types walls", "'walls' cannot be recorded; this version records: cpu, wall, "
-                                 "exceptions, allocations, locks, waits, liveheap, gc"},
+        {"record --types walls", "'walls' cannot be recorded; did you mean wall? this version "
+                                 "records: cpu, wall, exceptions, allocations, locks, waits, "
+                                 "liveheap, gc"},
+        {"record --types cpu,zzzzzzzz", "'zzzzzzzz' cannot be recorded; this version records: cpu"},
+        {"record --types cpu,,wall", "no type to record is named; this version records: cpu"},
+        {"record --types=", "no type to record is named; this version records: cpu"},
         {"record --split=1", "--split takes no value"},
         {"ps extra", "takes no argument 'extra'"},
     };

@@ -221,6 +221,46 @@ static void build_anew(uint32_t types)
     define_app();
 }
 
+static bool tells(const struct clp_profile *p, const char *comment)
+{
+    bool found = false;
+    for (uint32_t i = 0; i < p->comment_count; i++)
+        found |= strncmp(p->comments[i], comment, strlen(comment)) == 0;
+    return found;
+}
+
+/* Of what other readers of the library record nothing is told. */
+static void totals_are_of_what_is_recorded(void **state)
+{
+    (void)state;
+    struct clp_build_window w = {.start_unix_ns = 1000, .duration_ns = 60};
+    struct clp_profile *p = NULL;
+    w.counters[CLP_CTR_PROCESS_CPU_NS] = 500;
+    w.counters[CLP_CTR_SAMPLED_CPU_NS] = w.counters[CLP_CTR_SAMPLES] = 400;
+    w.counters[CLP_CTR_EXCEPTIONS] = 5;
+    w.counters[CLP_CTR_DROP_EVENTS] = 2;
+    build_anew(1u << CLP_TYPE_LIVEHEAP);
+    assert_int_equal(clp_build_finish(build, &w, &p), 0);
+    assert_true(tells(p, "process_cpu=500 "));
+    assert_true(tells(p, "drop_events=2 "));
+    assert_true(tells(p, "gc_pauses=0 ")); /* they come with the live heap */
+    assert_false(tells(p, "exceptions="));
+    assert_false(tells(p, "waits="));
+    assert_false(tells(p, "sampled_cpu="));
+    assert_false(tells(p, "samples="));
+    clp_profile_free(p);
+    /* Other types show from the next window on, and so do their totals. */
+    clp_build_set_types(build, 1u << CLP_TYPE_EXCEPTIONS, 0);
+    w.counters[CLP_CTR_EXCEPTIONS] = 9;
+    assert_int_equal(clp_build_finish(build, &w, &p), 0);
+    assert_true(tells(p, "gc_pauses=0 ") && !tells(p, "exceptions="));
+    clp_profile_free(p);
+    w.counters[CLP_CTR_EXCEPTIONS] = 11;
+    assert_int_equal(clp_build_finish(build, &w, &p), 0);
+    assert_true(tells(p, "exceptions=2 ") && !tells(p, "gc_pauses="));
+    clp_profile_free(p);
+}
+
 static void events_have_values_and_labels_of_their_kind(void **state)
 {
     (void)state;
@@ -826,6 +866,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(tiers_and_addresses_of_a_method_are_one_sample),
         T(threads_and_gc_waits_are_apart),
+        T(totals_are_of_what_is_recorded),
         T(events_have_values_and_labels_of_their_kind),
         T(numbers_of_events_are_labels),
         T(exceptions_are_counted_by_type),

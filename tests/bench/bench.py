@@ -96,7 +96,8 @@ class BenchWeb(ServersCase):
     """What profiling with all types costs a web server whose requests allocate, throw and lock, once it has found
     its pace. Two servers, each with a wrk of its own, run in turn for less than half a second: how fast memory is
     here changes within seconds. First the one is recorded, then the other, so that what else they differ in falls
-    out. Figures are the server's own counts and CPU clock."""
+    out. Figures are the server's own counts and CPU clock. What the library's thread still does for a server whose
+    turn is over slows the other: some tenths of a percent of the rates, not of the CPU time."""
 
     SECONDS = float(os.environ.get("CLP_BENCH_WRK_SECONDS", "0.4"))
     SETTLE_SECONDS = 8  # more than an epoch of events

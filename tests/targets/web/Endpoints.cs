@@ -79,7 +79,7 @@ internal static class Endpoints
         return "slept";
     }
 
-    // What a handler of a small service does: ten kilobytes in small objects, an exception in one request of `every`,
+    // What a handler of a small service does: seven kilobytes in small objects, an exception in one request of `every`,
     // and a lock that others want.
     [MethodImpl(MethodImplOptions.NoInlining)]
     internal static string LoadEndpoint(int every)

@@ -308,8 +308,7 @@ static const char *prepare(void)
     return NULL;
 }
 
-/* What is worth the signals: CPU samples, the CPU part of wall time, and what owners of locks did.
- */
+/* Worth the signals: CPU samples, the CPU part of wall time, and what owners of locks did. */
 #define KINDS_TIMED (1u << CLP_SAMPLE_CPU | 1u << CLP_SAMPLE_WALL | 1u << CLP_SAMPLE_LOCK)
 
 static uint64_t effective_interval(void)

@@ -26,8 +26,7 @@ enum clp_pe_find {
 };
 /* Loop thread, lock not held: reads the file on the first hit of an image. */
 enum clp_pe_find clp_pe_images_find(uint64_t ip, uint64_t *ret_base, struct clp_r2r_function *ret);
-/* Loop thread, lock not held: reads the file of the image with this file name now, if there is one.
- */
+/* Loop thread, lock not held: reads the file of the image of this name now, if there is one. */
 void clp_pe_images_prepare(const char *name);
 /* A module whose code lies in a composite image was loaded. Any thread. */
 void clp_pe_images_expect_composite(void);

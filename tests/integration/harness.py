@@ -254,6 +254,11 @@ class Recorder:
     def running(self):
         return self.process.poll() is None
 
+    def joined(self):
+        """The library has been given the memory that it writes to."""
+        with open(f"/proc/{self.process.pid}/maps") as file:
+            return "/memfd:clrpulse" in file.read()
+
     def kill(self):
         self.process.kill()
 
@@ -464,8 +469,11 @@ class Case(unittest.TestCase):
         print(f"{what}: {got:.4f}")
 
     def wait_for_library(self, target, recorder=None):
-        wait_for(lambda: target.library_runs() or (recorder and not recorder.running()), 30,
-                 "the library's thread")
+        """Its thread alone may be that of the recording before, whose end takes the runtime some tenths of a second."""
+        at_work = target.library_runs
+        if recorder:
+            at_work = lambda: not recorder.running() or recorder.joined()
+        wait_for(at_work, 30, "the library at work")
         if recorder and not recorder.running():
             self.fail(f"record ended at once: {recorder.message()}")
         time.sleep(SETTLE_SECONDS)

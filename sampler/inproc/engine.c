@@ -668,8 +668,11 @@ static void sample_round(uint64_t now_ns)
     E.wall_wait_ns = CLP_MIN(wall_ns, owner_ns);
     clp_event_live_round(now_ns);
     clp_events_follow(now_ns);
-    if (clp_events_due(now_ns))
+    if (clp_events_due(now_ns)) {
         clp_events_settle(now_ns, E.pass, false, &events_sink);
+        /* What waited for members' memory has asked to be woken for, and asks once. */
+        clp_events_drain(E.pass, &events_sink);
+    }
     if (clp_budget_due(&E.budget, now_ns) &&
         clp_budget_check(&E.budget, now_ns, clp_clock_self_ns(), clp_clock_process_ns()))
         apply_interval();

@@ -7,7 +7,7 @@
 #include "sampler/inproc/events.h"
 #include "sampler/unwind/walk.h"
 
-#define CLP_EVENT_MEMBERS_BYTES (1u << 20)
+#define CLP_EVENT_MEMBERS_BYTES (2u << 20) /* untouched while an epoch has few */
 
 struct clp_event_member {
     struct clp_event_member *next;   /* for the owner */

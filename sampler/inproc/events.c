@@ -24,7 +24,7 @@
 #define LOCKS_KEPT 600u
 #define WAITS_KEPT 600u
 #define DRAIN_MAX 4096u
-#define FLUSH_EPOCHS 8u
+#define FLUSH_EPOCHS 4u
 
 static const uint16_t runtime_provider[] = u"Microsoft-Windows-DotNETRuntime";
 

@@ -60,6 +60,13 @@ static void *on_a_fiber(void *arg)
     return NULL;
 }
 
+static bool seen_elsewhere(void)
+{
+    const struct harness_sum *s = harness_by_tid(tid);
+    return s && s->other_stack > 3;
+}
+
+/* A busy machine may give the thread little of a half second. */
 static void run_elsewhere(void *(*body)(void *), void *stack)
 {
     pthread_t t;
@@ -67,13 +74,13 @@ static void run_elsewhere(void *(*body)(void *), void *stack)
     harness_reset_sums();
     harness_start(2 * CLP_NSEC_PER_MSEC, false);
     assert_int_equal(pthread_create(&t, NULL, body, stack), 0);
-    harness_loop(500 * CLP_NSEC_PER_MSEC);
+    for (int i = 0; i < 20 && !seen_elsewhere(); i++)
+        harness_loop(500 * CLP_NSEC_PER_MSEC);
     stop = true;
     pthread_join(t, NULL);
     harness_stop();
+    assert_true(seen_elsewhere());
     const struct harness_sum *s = harness_by_tid(tid);
-    assert_non_null(s);
-    assert_true(s->other_stack > 3);
     assert_true(s->other_stack >= s->samples - 2); /* start and end on its own */
     assert_true(s->stacks_ns > 0);                 /* their time is kept */
 }

@@ -30,7 +30,7 @@ static struct {
     struct clp_lock lock;
     struct name names[PLACES];
     uint32_t heads[PLACES];
-    uint32_t next_endpoint; /* or one before it that is not to be had */
+    uint32_t next_endpoint; /* those below FIRST_ENDPOINT are passed over */
     struct ended ended[CLP_SPAN_ROOTS_ENDED_MAX];
     uint32_t ended_from, ended_to; /* count up for ever */
     /* Requests that have ended, by the place of their endpoint. Without the lock. */

@@ -14,6 +14,7 @@
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/links.h"
+#include "sampler/inproc/maps.h"
 #include "sampler/inproc/probe.h"
 #include "sampler/inproc/runtime.h"
 #include "sampler/inproc/spans.h"
@@ -614,6 +615,7 @@ void clp_engine_begin(const struct clp_loop_runtime *runtime, bool own_descripto
     E.loads = !runtime->attaching;
     E.budget.slowdowns = slowdowns;
     E.pass = pass;
+    clp_maps_keep_open(own_descriptors);
     clp_links_init(&self);
 }
 

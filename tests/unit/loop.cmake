@@ -64,6 +64,8 @@ foreach(name gc live member sized)
     ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 endforeach()
 target_link_libraries(test-event-sized PRIVATE m)
+clp_unit_test(test-events SOURCES ${CLP_LOOP_TEST_DIR}/test-events.c
+  ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 clp_unit_test(test-alloc-totals SOURCES ${CLP_LOOP_TEST_DIR}/test-alloc-totals.c
   ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 clp_unit_test(test-contract SOURCES ${CLP_LOOP_TEST_DIR}/test-contract.c ${CLP_LOOP_DIR}/contract.c)

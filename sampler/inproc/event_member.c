@@ -81,7 +81,7 @@ static const void *share(void *p, size_t bytes)
 
 bool clp_event_members_crowded(void)
 {
-    return pool.used > CLP_EVENT_MEMBERS_BYTES / 4 * 3;
+    return pool.used > CLP_EVENT_MEMBERS_BYTES / 3 * 2;
 }
 
 bool clp_event_members_full(void)

@@ -51,12 +51,12 @@ static void allocate(uint32_t n)
 }
 
 /* The runtime's event: z type | z message | u64 | u32 | u16 | u16. */
-static void throw_one(void)
+static void throw_one(uint16_t type)
 {
-    static const struct {
+    const struct {
         uint16_t type[2], message[2];
         uint8_t tail[16];
-    } thrown = {.type = u"T", .message = u"m"};
+    } thrown = {.type = {type}, .message = u"m"};
     const struct clp_event_here h = {
         .time_ns = FIRST_NS, .data = (const uint8_t *)&thrown, .len = sizeof(thrown)};
     clp_event_exception(&h);
@@ -102,7 +102,7 @@ static void an_exception_for_which_there_is_no_memory_waits(void **state)
 {
     (void)state;
     use_memory(CLP_EVENT_MEMBERS_BYTES - 1024);
-    throw_one();
+    throw_one(u'T');
     settle();
     assert_int_equal(told, 0);
     assert_int_equal(clp_event_members_lost(), 0);
@@ -111,11 +111,28 @@ static void an_exception_for_which_there_is_no_memory_waits(void **state)
     assert_int_equal(told_stackless, 0);
 }
 
+/* Of their tables, which are large, few places touch a part only. */
+static void exceptions_of_few_types_take_the_first_strata(void **state)
+{
+    uint32_t last = 0;
+    (void)state;
+    settle();
+    for (uint16_t type = 1; type <= 200; type++) {
+        throw_one(type);
+        struct clp_event *e = clp_event_peek();
+        assert_non_null(e);
+        last = CLP_MAX(last, e->stratum);
+        clp_event_release(e);
+    }
+    assert_true(last < 512);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(events_in_the_ring_are_of_the_epoch_that_its_memory_ends),
         cmocka_unit_test(an_exception_for_which_there_is_no_memory_waits),
+        cmocka_unit_test(exceptions_of_few_types_take_the_first_strata),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

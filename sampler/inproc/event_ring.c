@@ -112,27 +112,12 @@ static struct clp_event *nothing(void)
     return NULL;
 }
 
-/* All was read: what comes next lies at the ring's beginning, so that memory which no burst needs
- * is never touched. From the second half only: until the tail has followed, what is skipped counts
- * as used. */
-static void begin_anew(uint64_t position)
-{
-    uint64_t offset = position % CLP_EVENT_RING_BYTES;
-    uint64_t next = position - offset + CLP_EVENT_RING_BYTES;
-    if (offset >= CLP_EVENT_RING_BYTES / 2 &&
-        atomic_compare_exchange_strong_explicit(&ring.head, &position, next, memory_order_acq_rel,
-                                                memory_order_relaxed))
-        atomic_store_explicit(&ring.tail, next, memory_order_release);
-}
-
 struct clp_event *clp_event_peek(void)
 {
     for (;;) {
         uint64_t tail = atomic_load_explicit(&ring.tail, memory_order_relaxed);
-        if (tail == atomic_load_explicit(&ring.head, memory_order_acquire)) {
-            begin_anew(tail);
+        if (tail == atomic_load_explicit(&ring.head, memory_order_acquire))
             return nothing();
-        }
         struct clp_event *e = at(tail);
         uint32_t state = atomic_load_explicit(&e->state, memory_order_acquire);
         if (state == WRITING)

@@ -149,26 +149,6 @@ static void test_texts_lie_between_event_and_stack(void **state)
     clp_event_release(clp_event_peek());
 }
 
-/* However many there are: what is never needed at once is memory that is never touched. */
-static void test_few_at_a_time_touch_half_of_it(void **state)
-{
-    uintptr_t first = UINTPTR_MAX, end = 0;
-    (void)state;
-    for (uint64_t bytes = 0; bytes < 4 * CLP_EVENT_RING_BYTES;) {
-        struct clp_event *e = clp_event_reserve(true, 4000, NULL, false);
-        assert_non_null(e);
-        first = CLP_MIN(first, (uintptr_t)e);
-        end = CLP_MAX(end, (uintptr_t)e + e->bytes);
-        bytes += e->bytes;
-        clp_event_commit(e);
-        assert_ptr_equal(clp_event_peek(), e);
-        clp_event_release(e);
-        assert_null(clp_event_peek());
-        assert_int_equal(clp_event_ring_pressure(), 0);
-    }
-    assert_true(end - first <= CLP_EVENT_RING_BYTES / 2 + 8192);
-}
-
 static void *write_many(void *arg)
 {
     for (uint64_t i = 1; i <= EVENTS; i++) {
@@ -214,7 +194,6 @@ int main(void)
         cmocka_unit_test(test_it_presses_again_behind_one_that_is_written_still),
         cmocka_unit_test(test_pressure_grows_as_it_fills),
         cmocka_unit_test(test_texts_lie_between_event_and_stack),
-        cmocka_unit_test(test_few_at_a_time_touch_half_of_it),
         cmocka_unit_test(test_many_writers),
     };
     return cmocka_run_group_tests(tests, open_ring, NULL);

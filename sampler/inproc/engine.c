@@ -14,6 +14,7 @@
 #include "sampler/inproc/hooks.h"
 #include "sampler/inproc/images.h"
 #include "sampler/inproc/links.h"
+#include "sampler/inproc/maps.h"
 #include "sampler/inproc/probe.h"
 #include "sampler/inproc/runtime.h"
 #include "sampler/inproc/spans.h"
@@ -33,6 +34,7 @@
 #define CAPTURE_BYTES (16u << 10)                /* more than one takes on average */
 #define PUBLISH_NS (200 * CLP_NSEC_PER_MSEC)     /* the process clock costs 50 ns a thread */
 #define HURRY_NS (2 * CLP_NSEC_PER_MSEC)         /* a hand-shake or a mark is under way */
+#define SERVE_NS (15 * CLP_NSEC_PER_MSEC)        /* no more often, in rounds for other things */
 /* Between two questions whether the runtime counts us; the same while it does not. */
 #define COUNT_NS (250 * CLP_NSEC_PER_MSEC)
 #define RECOUNT_NS (200 * CLP_NSEC_PER_MSEC)
@@ -59,7 +61,7 @@ static struct {
     const char *cannot; /* why sampling cannot be had in this process, or NULL */
     uint64_t pass;
     uint64_t wait_ns, longest_wait_ns, wall_wait_ns;
-    uint64_t scan_due_ns, publish_due_ns, requests_due_ns;
+    uint64_t scan_due_ns, publish_due_ns, requests_due_ns, serve_due_ns;
     struct clp_settings settings; /* union of all readers' */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
@@ -624,6 +626,7 @@ void clp_engine_begin(const struct clp_loop_runtime *runtime, bool own_descripto
     E.loads = !runtime->attaching;
     E.budget.slowdowns = slowdowns;
     E.pass = pass;
+    clp_maps_keep_open(own_descriptors);
     clp_links_init(&self);
 }
 
@@ -714,12 +717,20 @@ static void heed_count(uint64_t now_ns)
     E.lost = lost;
 }
 
+static void serve(uint64_t now_ns, struct clp_links_news *news)
+{
+    if (now_ns < E.serve_due_ns && !in_a_hurry())
+        return;
+    E.serve_due_ns = now_ns + SERVE_NS;
+    clp_links_serve(now_ns, news);
+}
+
 uint64_t clp_engine_round(void)
 {
     struct clp_links_news news = {0};
     uint64_t now = clp_clock_monotonic_ns();
     E.wait_ns = CLP_MAX(E.wait_ns, ROUND_NS);
-    clp_links_serve(now, &news);
+    serve(now, &news);
     bool waiting = false;
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         waiting |= clp_links_at(i)->state == CLP_LINK_WELCOMED;
@@ -797,4 +808,5 @@ void clp_engine_end(void)
     for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
         if (clp_links_at(i)->state != CLP_LINK_FREE)
             clp_link_close(clp_links_at(i), NULL);
+    clp_maps_keep_open(false);
 }

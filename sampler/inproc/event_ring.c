@@ -8,13 +8,17 @@
 #include <string.h>
 
 #define LINE 64u
+/* At a thousand kept stacks of 10 KB a second: 25 ms, the time between two rounds of the loop. */
+#define PRESSING_BYTES (CLP_EVENT_RING_BYTES / 4)
+#define PRESSURE_BYTES (CLP_EVENT_RING_BYTES / 8 * 3)
+#define PRESSURE_STEP (CLP_EVENT_RING_BYTES / 128 * 3)
 
 enum { WRITING = 0, COMPLETE = 1, PADDING = 2 };
 
 static struct {
     uint8_t *data; /* NULL before the first init */
     _Atomic uint64_t lost;
-    _Atomic uint32_t pressing; /* 1: became an eighth full, 2: and that was told */
+    _Atomic uint32_t pressing; /* 1: became a quarter full, 2: and that was told */
     /* Positions count up for ever, as in the capture ring. */
     alignas(64) _Atomic uint64_t head;
     alignas(64) _Atomic uint64_t tail;
@@ -55,7 +59,7 @@ static struct clp_event *reserve(uint64_t bytes, uint64_t room)
         pad = offset + bytes > CLP_EVENT_RING_BYTES ? CLP_EVENT_RING_BYTES - offset : 0;
         next = head + pad + bytes;
         int64_t used = (int64_t)(next - atomic_load_explicit(&ring.tail, memory_order_acquire));
-        if (used > (int64_t)CLP_EVENT_RING_BYTES / 8)
+        if (used > (int64_t)PRESSING_BYTES)
             press();
         if (used > (int64_t)room)
             return NULL;
@@ -72,9 +76,9 @@ unsigned clp_event_ring_pressure(void)
 {
     uint64_t used = atomic_load_explicit(&ring.head, memory_order_relaxed) -
                     atomic_load_explicit(&ring.tail, memory_order_relaxed);
-    if (used <= CLP_EVENT_RING_BYTES / 4 || used > CLP_EVENT_RING_BYTES)
+    if (used <= PRESSURE_BYTES || used > CLP_EVENT_RING_BYTES)
         return 0;
-    return (unsigned)((used - CLP_EVENT_RING_BYTES / 4) / (CLP_EVENT_RING_BYTES / 32)) + 1;
+    return (unsigned)((used - PRESSURE_BYTES) / PRESSURE_STEP) + 1;
 }
 
 struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes,

@@ -37,11 +37,11 @@ int clp_event_ring_init(void) CLP_MUST_USE;
  * which no other can stand. Everything but state, bytes, has_stack and text_len is undefined. */
 struct clp_event *clp_event_reserve(bool has_stack, uint64_t stack_bytes,
                                     const uint16_t text_len[2], bool urgent);
-/* How often chances should be halved so that the ring does not fill: 0 up to a quarter of it, then
- * once more with each 32nd part. It depends on what came before alone, never on the event at hand.
+/* How often chances should be halved so that the ring does not fill: 0 up to three eighths of it,
+ * then once more with each 3/128. It depends on what came before alone, never on the event at hand.
  * Any thread. */
 unsigned clp_event_ring_pressure(void);
-/* True once whenever the ring has become an eighth full since it was last read: time to wake the
+/* True once whenever the ring has become a quarter full since it was last read: time to wake the
  * loop, before chances have to fall. */
 bool clp_event_ring_presses(void);
 void clp_event_commit(struct clp_event *e);

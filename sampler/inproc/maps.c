@@ -67,6 +67,19 @@ int clp_maps_each(clp_maps_each_fn *each, void *user)
 
 /* ---- one mapping ---- */
 
+static struct {
+    bool keep;
+    int fd; /* -1: not open */
+} query_file = {.fd = -1};
+
+void clp_maps_keep_open(bool keep)
+{
+    if (query_file.fd >= 0)
+        (void)close(query_file.fd);
+    query_file.keep = keep;
+    query_file.fd = -1;
+}
+
 /* PROCMAP_QUERY of linux/fs.h (6.11), declared here because the headers may be older. */
 struct procmap_query {
     uint64_t size, query_flags, query_addr;
@@ -78,6 +91,32 @@ static_assert(sizeof(struct procmap_query) == 104, "layout of the kernel");
 #define PROCMAP_QUERY_IOCTL _IOWR('f', 17, struct procmap_query)
 enum { VMA_READABLE = 1, VMA_WRITABLE = 2, VMA_EXECUTABLE = 4, VMA_SHARED = 8 };
 
+static bool is_answer(int r)
+{
+    return r == 0 || r == -ENOENT || r == -ENAMETOOLONG;
+}
+
+/* Code of the runtime that runs on this thread may have closed a number of the application's: what
+ * is no answer from a file that was kept is asked for again. */
+static int query(struct procmap_query *q)
+{
+    int fd = query_file.fd, r = -EBADF;
+    if (fd >= 0)
+        r = ioctl(fd, PROCMAP_QUERY_IOCTL, q) < 0 ? -errno : 0;
+    if (is_answer(r))
+        return r;
+    query_file.fd = -1;
+    fd = open_maps();
+    if (fd < 0)
+        return fd;
+    r = ioctl(fd, PROCMAP_QUERY_IOCTL, q) < 0 ? -errno : 0;
+    if (query_file.keep && is_answer(r))
+        query_file.fd = fd;
+    else
+        (void)close(fd);
+    return r;
+}
+
 static enum { QUERY_UNKNOWN, QUERY_WORKS, QUERY_MISSING } query_support;
 
 static int ask_kernel(uint64_t address, struct clp_map_entry *ret, char *path, size_t path_cap)
@@ -86,13 +125,9 @@ static int ask_kernel(uint64_t address, struct clp_map_entry *ret, char *path, s
                               .query_addr = address,
                               .vma_name_addr = (uint64_t)(uintptr_t)path,
                               .vma_name_size = (uint32_t)path_cap};
-    int fd = open_maps();
-    if (fd < 0)
-        return fd;
     if (path_cap)
         path[0] = '\0';
-    int r = ioctl(fd, PROCMAP_QUERY_IOCTL, &q) < 0 ? -errno : 0;
-    (void)close(fd);
+    int r = query(&q);
     if (r < 0)
         return r;
     *ret = (struct clp_map_entry){

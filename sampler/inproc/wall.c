@@ -17,8 +17,10 @@
 #define INTERVAL_MAX_NS (4 * CLP_NSEC_PER_SEC)
 #define IDLE_SHARE 4 /* an idle thread is looked at after a quarter of its rest so far */
 #define GRID_NS (128 * CLP_NSEC_PER_MSEC)
-#define TOGETHER_NS (2 * CLP_NSEC_PER_MSEC) /* one round looks at all that are due so soon */
-#define ROUND_MIN_NS (4 * CLP_NSEC_PER_MSEC)
+#define INTERVAL_BUSY_NS                                                                           \
+    (25 * CLP_NSEC_PER_MSEC)                  /* rounds are put off so far for what they cost      \
+                                               */
+#define WAKING_NS 40000u                      /* of CPU time, the loop's and of whom it displaces */
 #define ROUND_COST_NS (CLP_NSEC_PER_MSEC / 2) /* what a round saves up for */
 #define BURST_NS (20 * CLP_NSEC_PER_MSEC)     /* of CPU time that was saved up */
 #define LOOKS_BETWEEN_CHECKS 16u
@@ -45,6 +47,10 @@ static struct {
     uint64_t pass;
     uint64_t *due_ns; /* by record; 0: to be looked at by its record */
     uint32_t cursor;
+    uint64_t every_ns;   /* between two rounds of looks, in the mean */
+    uint64_t drawn_ns;   /* no round before */
+    uint64_t planned_ns; /* the next one, chosen before: what wakes the loop earlier has no part */
+    uint64_t mean_cost_ns;
     int64_t tokens_ns; /* CPU time that may be spent now */
     uint64_t refilled_ns;
     uint64_t round_ns;    /* of the last round */
@@ -62,13 +68,19 @@ static uint64_t random_below(uint64_t n)
     return n ? clp_random_u64(&W.random) % n : 0;
 }
 
-/* Half to one and a half times the mean, chosen before the interval begins.  Long intervals end on
- * a grid: many idle threads then share a round, and the loop need not wake for each. */
+/* Half to one and a half times the mean, chosen before the interval begins. */
+static uint64_t random_after(uint64_t now_ns, uint64_t mean_ns)
+{
+    return now_ns + mean_ns / 2 + random_below(mean_ns);
+}
+
+/* What moves is looked at in each round. Long intervals end on a grid: many idle threads then share
+ * a round, and the loop need not wake for each. */
 static void set_due(const struct clp_record *r, uint64_t now_ns)
 {
     uint64_t idle = now_ns > r->wall.changed_ns ? now_ns - r->wall.changed_ns : 0;
-    uint64_t mean = CLP_MIN(CLP_MAX(idle / IDLE_SHARE, INTERVAL_NS), INTERVAL_MAX_NS);
-    uint64_t due = now_ns + mean / 2 + random_below(mean);
+    uint64_t mean = CLP_MIN(idle / IDLE_SHARE, INTERVAL_MAX_NS);
+    uint64_t due = mean > W.every_ns ? random_after(now_ns, mean) : now_ns;
     if (mean >= GRID_NS)
         due += GRID_NS - due % GRID_NS;
     else if (mean >= GRID_NS / 4)
@@ -390,33 +402,52 @@ static void meet(uint32_t index, uint64_t now_ns)
     W.due_ns[index] = now_ns + random_below(INTERVAL_NS);
 }
 
-/* False: the budget is used up. */
-static bool visit_due(uint64_t now_ns, uint64_t *ret_next_ns)
+/* Looks at all that are due until then. False: the budget is used up. */
+static bool visit_due(uint64_t now_ns, uint64_t until_ns)
 {
     uint32_t n = clp_table_count(), looks = 0;
-    uint64_t began = clp_image_files_cost_ns(), next = UINT64_MAX;
+    uint64_t began = clp_image_files_cost_ns();
     bool left = true;
     for (uint32_t i = 0; i < n && left; i++) {
         uint32_t index = W.cursor < n ? W.cursor : 0;
         W.cursor = index + 1;
-        if (W.due_ns[index] == 0)
-            meet(index, now_ns);
-        if (W.due_ns[index] && W.due_ns[index] <= now_ns + TOGETHER_NS) {
-            struct clp_record *r = clp_table_at(index);
-            W.due_ns[index] = 0;
-            if (r && atomic_load(&r->state) == CLP_RECORD_LIVE)
-                visit(r, now_ns);
-            if (++looks % LOOKS_BETWEEN_CHECKS == 0)
-                left = (int64_t)(clp_image_files_cost_ns() - began) < W.tokens_ns;
-        }
-        if (W.due_ns[index])
-            next = CLP_MIN(next, W.due_ns[index]);
+        if (W.due_ns[index] == 0 || W.due_ns[index] > until_ns)
+            continue;
+        struct clp_record *r = clp_table_at(index);
+        W.due_ns[index] = 0;
+        if (r && atomic_load(&r->state) == CLP_RECORD_LIVE)
+            visit(r, now_ns);
+        if (++looks % LOOKS_BETWEEN_CHECKS == 0)
+            left = (int64_t)(clp_image_files_cost_ns() - began) < W.tokens_ns;
     }
-    uint64_t cost = clp_image_files_cost_ns() - began;
+    uint64_t cost = clp_image_files_cost_ns() - began + WAKING_NS;
     W.tokens_ns -= (int64_t)cost;
     W.totals.cost_ns += cost;
-    *ret_next_ns = next;
-    return left;
+    W.mean_cost_ns = (7 * W.mean_cost_ns + cost) / 8;
+    return left && W.tokens_ns > 0;
+}
+
+/* Meets those that are new. When the next one is due; UINT64_MAX: never. */
+static uint64_t next_due(uint64_t now_ns)
+{
+    uint32_t n = clp_table_count();
+    uint64_t next = UINT64_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        if (W.due_ns[i] == 0)
+            meet(i, now_ns);
+        if (W.due_ns[i])
+            next = CLP_MIN(next, W.due_ns[i]);
+    }
+    return next;
+}
+
+/* Few threads are looked at every 10 ms; many, or where looks are dear, so often that a round of
+ * all of them is within the budget: fewer rounds cost less than rounds that are cut short. */
+static void draw_round(uint64_t now_ns)
+{
+    uint64_t ns = W.mean_cost_ns * 1000 / W.budget_ppm * 1000;
+    W.every_ns = CLP_MIN(CLP_MAX(ns, INTERVAL_NS), INTERVAL_BUSY_NS);
+    W.drawn_ns = random_after(now_ns, W.every_ns);
 }
 
 static void refill(uint64_t now_ns)
@@ -430,8 +461,7 @@ static void refill(uint64_t now_ns)
 static uint64_t saving_up_ns(void)
 {
     uint64_t missing = (uint64_t)CLP_MAX((int64_t)ROUND_COST_NS - W.tokens_ns, (int64_t)0);
-    uint64_t ns = missing * 1000 / W.budget_ppm * 1000;
-    return CLP_MAX(ns, INTERVAL_NS);
+    return missing * 1000 / W.budget_ppm * 1000;
 }
 
 /* ---- a process that was stopped ------------------------------------------------------------ */
@@ -549,6 +579,9 @@ int clp_wall_start(uint64_t now_ns, uint32_t budget_ppm, bool keep_files,
     W.refilled_ns = W.round_ns = now_ns;
     W.own_wait_ns = own_wait();
     W.own_read_ns = now_ns;
+    W.mean_cost_ns = WAKING_NS;
+    W.planned_ns = 0;
+    draw_round(now_ns);
     begin_all(now_ns);
     clp_thread_table.ended = thread_ended;
     W.running = true;
@@ -564,19 +597,29 @@ void clp_wall_stop(void)
     clp_wall_shot_close();
 }
 
+/* One that comes within half a round's time of another is made with it. */
+static uint64_t planned(uint64_t due_ns)
+{
+    return due_ns == UINT64_MAX ? due_ns : CLP_MAX(W.drawn_ns, due_ns - W.every_ns / 2);
+}
+
 uint64_t clp_wall_round(uint64_t now_ns, uint64_t pass)
 {
-    uint64_t next;
     if (!W.running)
         return UINT64_MAX;
     W.pass = pass;
     look_for_frozen(now_ns);
     refill(now_ns);
-    bool left = W.tokens_ns <= 0 ? false : visit_due(now_ns, &next);
+    if (now_ns >= W.planned_ns) {
+        bool left = visit_due(now_ns, now_ns + W.every_ns / 2);
+        draw_round(now_ns);
+        W.drawn_ns += left ? 0 : saving_up_ns();
+    }
+    W.planned_ns = planned(next_due(now_ns));
     W.round_ns = clp_clock_monotonic_ns();
-    if (!left)
-        return saving_up_ns();
-    return next == UINT64_MAX ? next : CLP_MAX(next, W.round_ns + ROUND_MIN_NS) - W.round_ns;
+    if (W.planned_ns == UINT64_MAX)
+        return UINT64_MAX;
+    return W.planned_ns > W.round_ns ? W.planned_ns - W.round_ns : 0;
 }
 
 void clp_wall_flush(uint64_t pass)

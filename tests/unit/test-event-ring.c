@@ -128,7 +128,7 @@ static void test_pressure_grows_as_it_fills(void **state)
         grown += now > last;
         last = now;
     }
-    assert_true(grown >= 14 && grown <= 17); /* half of the ring, in parts of a 32nd */
+    assert_true(grown >= 14 && grown <= 17); /* three eighths of the ring, in parts of 3/128 */
     while ((e = clp_event_peek()))
         clp_event_release(e);
     assert_int_equal(clp_event_ring_pressure(), 0);

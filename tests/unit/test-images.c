@@ -325,6 +325,48 @@ static void test_one_mapping_as_in_the_list(void **state)
     }
 }
 
+static int next_descriptor(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(close(fd), 0);
+    return fd;
+}
+
+static void assert_found(void)
+{
+    struct clp_map_entry e;
+    char path[256];
+    assert_int_equal(clp_maps_find((uintptr_t)setup, &e, path, sizeof(path)), 0);
+    assert_non_null(strstr(path, "test-images"));
+}
+
+/* Where the file is kept open, its number may be closed, and another's, before the next question.
+ */
+static void test_a_file_that_is_kept(void **state)
+{
+    (void)state;
+    if (!clp_maps_find_is_cheap())
+        skip();
+    int fd = next_descriptor();
+    clp_maps_keep_open(true);
+    assert_found();
+    assert_found();
+    assert_true(fcntl(fd, F_GETFD) >= 0);
+    assert_int_equal(close(fd), 0);
+    assert_found();
+    int other = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_int_equal(dup2(other, fd), fd);
+    assert_found();
+    assert_true(fcntl(fd, F_GETFD) >= 0); /* not ours to close */
+    assert_true(clp_maps_find_is_cheap());
+    clp_maps_keep_open(false);
+    (void)close(other);
+    (void)close(fd);
+    assert_found();
+    assert_int_equal(next_descriptor(), fd);
+}
+
 static void read_all_ways(void)
 {
     uint64_t value = 0x1122334455667788ull, copy = 0;
@@ -361,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_loading_and_unloading_does_not_grow),
         cmocka_unit_test(test_one_mapping),
         cmocka_unit_test(test_one_mapping_as_in_the_list),
+        cmocka_unit_test(test_a_file_that_is_kept),
         cmocka_unit_test(test_reading_memory_that_may_be_gone),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -136,9 +136,12 @@ static int start_target(struct clp_daemon *d, struct clp_member *m, const struct
 static void share_memory(struct clp_daemon *d)
 {
     unsigned share = clp_limits_share(&d->limits, d->targets);
-    for (size_t i = 0; i < d->roster.count; i++)
-        if (d->roster.members[i]->target)
-            clp_target_set_share(d->roster.members[i]->target, share);
+    for (size_t i = 0; i < d->roster.count; i++) {
+        struct clp_member *m = d->roster.members[i];
+        clp_type_counts_set_share(&m->totals.exceptions, share);
+        if (m->target)
+            clp_target_set_share(m->target, share);
+    }
 }
 
 /* The library cannot go in, or is refused: the next scan begins anew, with the other engine, if the

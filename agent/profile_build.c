@@ -628,6 +628,7 @@ static void comment_exceptions(struct clp_build *b)
     clp_type_counts_done(&b->ended_exceptions);
     b->ended_exceptions = b->exceptions;
     b->exceptions = (struct clp_type_counts){0};
+    clp_type_counts_set_share(&b->exceptions, b->share);
     clp_type_counts_top(&b->ended_exceptions, &top);
     for (size_t i = 0; i < top.count; i++)
         (void)!clp_profile_comment(b->profile, "exceptions[%s]=%.0f count", top.of[i].name,
@@ -714,6 +715,7 @@ void clp_build_set_share(struct clp_build *b, unsigned share)
 {
     b->share = CLP_MAX(share, 1u);
     b->defs.ceiling = CLP_BUILD_DEFINITIONS_BYTES / b->share;
+    clp_type_counts_set_share(&b->exceptions, b->share);
 }
 
 void clp_build_set_types(struct clp_build *b, uint32_t types, uint64_t cpu_interval_ns)

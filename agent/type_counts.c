@@ -25,6 +25,13 @@ void clp_type_counts_done(struct clp_type_counts *c)
     c->others = 0;
 }
 
+void clp_type_counts_set_share(struct clp_type_counts *c, unsigned share)
+{
+    if (!c->by_name.ceiling)
+        clp_map_init(&c->by_name, CLP_TYPE_COUNTS_MAX);
+    c->by_name.ceiling = CLP_MAX(CLP_TYPE_COUNTS_MAX / share, CLP_TYPE_COUNTS_SHOWN);
+}
+
 void clp_type_counts_add(struct clp_type_counts *c, const char *name, double n)
 {
     char cut[CLP_TYPE_COUNTS_NAME_BYTES];

@@ -7,7 +7,7 @@
 #include "base/map.h"
 
 #define CLP_TYPE_COUNTS_MAX 4096u       /* as many places of throws as the library keeps apart */
-#define CLP_TYPE_COUNTS_SHOWN 24u       /* of them are told by name */
+#define CLP_TYPE_COUNTS_SHOWN 24u       /* of them are told by name, and so many are always kept */
 #define CLP_TYPE_COUNTS_NAME_BYTES 120u /* NUL included; longer names are cut */
 
 struct clp_type_counts { /* all zero: empty */
@@ -17,6 +17,8 @@ struct clp_type_counts { /* all zero: empty */
 
 /* Frees what it holds; it is empty then. */
 void clp_type_counts_done(struct clp_type_counts *c);
+/* One part in `share` (at least 1) of the names from now on; those that are there stay. */
+void clp_type_counts_set_share(struct clp_type_counts *c, unsigned share);
 /* `name` is NUL-terminated and cleaned before it is used. */
 void clp_type_counts_add(struct clp_type_counts *c, const char *name, double n);
 void clp_type_counts_add_all(struct clp_type_counts *c, const struct clp_type_counts *more);

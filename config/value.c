@@ -229,23 +229,34 @@ int clp_value_types(const char *text, uint32_t *ret_mask, char *error, size_t ca
 
 #define WORD_MAX 64
 
-/* Edits (insert, remove, replace) between two words, cut at WORD_MAX letters. */
+/* Edits (insert, remove, replace, swap two neighbours) between two words, cut at WORD_MAX letters:
+ * their optimal string alignment. */
 static size_t distance(const char *a, const char *b)
 {
-    size_t row[WORD_MAX + 1];
+    size_t rows[3][WORD_MAX + 1];
     size_t a_len = strnlen(a, WORD_MAX), b_len = strnlen(b, WORD_MAX);
-    for (size_t j = 0; j <= b_len; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a_len; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
+    for (size_t i = 0; i <= a_len; i++) {
+        size_t *now = rows[i % 3], *above = rows[(i + 2) % 3];
+        const size_t *before = rows[(i + 1) % 3];
+        now[0] = i;
         for (size_t j = 1; j <= b_len; j++) {
-            size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
-            diagonal = row[j];
-            row[j] = CLP_MIN(replaced, CLP_MIN(row[j], row[j - 1]) + 1);
+            now[j] = now[j - 1] + 1;
+            if (i == 0)
+                continue;
+            size_t replaced = above[j - 1] + (a[i - 1] != b[j - 1]);
+            now[j] = CLP_MIN(now[j], CLP_MIN(above[j] + 1, replaced));
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = CLP_MIN(now[j], before[j - 2] + 1);
         }
     }
-    return row[b_len];
+    return rows[a_len % 3][b_len];
+}
+
+/* More of them make of a word any other one. */
+static size_t most_edits(const char *word)
+{
+    size_t len = strnlen(word, WORD_MAX);
+    return len == 2 ? 1 : len / 3;
 }
 
 const char *clp_value_nearest(const char *word, size_t count,
@@ -253,7 +264,7 @@ const char *clp_value_nearest(const char *word, size_t count,
                               const void *context)
 {
     const char *best = NULL;
-    size_t least = strlen(word) / 3 + 2;
+    size_t least = most_edits(word) + 1;
     for (size_t i = 0; i < count; i++) {
         const char *name = name_at(context, i);
         size_t d = name ? distance(word, name) : SIZE_MAX;

@@ -14,6 +14,7 @@
 struct findings {
     const struct clp_config *config;
     unsigned errors, processes;
+    int process_error; /* that the process which was asked for cannot be profiled with, or 0 */
 };
 
 static void tell(void *context, enum clp_check_rule rule, enum clp_check_level level,
@@ -34,10 +35,20 @@ static void check_one(struct findings *f, const struct clp_dotnet *d)
     clp_check_look_process(f->config, d, &p);
     f->processes++;
     clp_check_process(&p, tell, f);
+    if (f->errors > before)
+        f->process_error = clp_find_error(&p.dotnet);
     if (f->errors == before)
         printf("%-8s process %d (%s) can be profiled, .NET %s\n", "ok", p.dotnet.pid, p.dotnet.comm,
                p.dotnet.info.runtime_version);
     clp_dotnet_done(&p.dotnet);
+}
+
+/* What `record` of the process would end with, where that is known. */
+static int exit_code(const struct findings *f, const struct clp_cli *cli)
+{
+    if (cli->check_pid && f->process_error)
+        return clp_exit_code(f->process_error);
+    return f->errors ? CLP_EXIT_FAILED : CLP_EXIT_DONE;
 }
 
 static int check_if_dotnet(void *context, int32_t pid)
@@ -138,7 +149,7 @@ int clp_command_check(const struct clp_cli *cli)
     else if (check_all(&f, cli, &fault) < 0)
         code = clp_exit_fault(&fault);
     else
-        code = f.errors ? CLP_EXIT_FAILED : CLP_EXIT_DONE;
+        code = exit_code(&f, cli);
     clp_config_done(&config);
     return code;
 }

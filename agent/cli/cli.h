@@ -28,6 +28,8 @@ int clp_command_status(const struct clp_cli *cli);
 int clp_command_check(const struct clp_cli *cli);
 int clp_command_events(const struct clp_cli *cli);
 
+/* Of one that was asked: 0 when it is READY, else the error that it cannot be profiled with. */
+int clp_find_error(const struct clp_dotnet *d);
 /* A process that can be profiled: READY and of a supported version. Waits for one that is just
  * starting, until `stop_fd` is readable (-1: never). 0, or a fault with *ret untouched; release
  * with clp_dotnet_done. */
@@ -39,7 +41,9 @@ void clp_print_foreign(FILE *out, const char *text, size_t most);
  * and come without codes for the terminal. */
 void clp_print_sentence(const char *fmt, ...) CLP_PRINTF(1, 2);
 void clp_vprint_sentence(const char *fmt, va_list args) CLP_PRINTF(1, 0);
-/* The same of a fault; answers the exit code of its errno (fault.h). */
+/* The exit code of an errno, or another error of fault.h. */
+int clp_exit_code(int error);
+/* Prints a fault's sentence; answers the exit code of its error. */
 int clp_exit_fault(const struct clp_fault *f);
 /* Blocks SIGINT and SIGTERM, ignores SIGPIPE; a descriptor that is readable when one came, or
  * -errno. */

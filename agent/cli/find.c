@@ -10,7 +10,7 @@
 #define FIND_NS (2 * CLP_NSEC_PER_SEC) /* for a process that is just starting */
 #define ASK_NS (3 * CLP_NSEC_PER_SEC)
 
-static int state_error(const struct clp_dotnet *d)
+int clp_find_error(const struct clp_dotnet *d)
 {
     switch (d->state) {
     case CLP_DOTNET_READY:
@@ -66,7 +66,7 @@ int clp_find_process(int32_t pid, int stop_fd, struct clp_dotnet *d, struct clp_
     }
     if (error < 0)
         return error;
-    error = state_error(d);
+    error = clp_find_error(d);
     f->error = error;
     if (error < 0)
         clp_dotnet_explain(d, f->text, sizeof(f->text));

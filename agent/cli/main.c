@@ -28,10 +28,9 @@ void clp_print_sentence(const char *fmt, ...)
     va_end(args);
 }
 
-int clp_exit_fault(const struct clp_fault *f)
+int clp_exit_code(int error)
 {
-    clp_print_sentence("%s", f->text);
-    switch (f->error) {
+    switch (error) {
     case -ESRCH:
     case -ENOEXEC:
         return CLP_EXIT_NO_PROCESS;
@@ -44,6 +43,12 @@ int clp_exit_fault(const struct clp_fault *f)
     default:
         return CLP_EXIT_FAILED;
     }
+}
+
+int clp_exit_fault(const struct clp_fault *f)
+{
+    clp_print_sentence("%s", f->text);
+    return clp_exit_code(f->error);
 }
 
 int clp_stop_signals(void)

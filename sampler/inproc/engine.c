@@ -555,6 +555,17 @@ static void reorder(uint64_t now_ns)
     publish(); /* the first heartbeat says that the feed is open */
 }
 
+/* While a new order has to wait: what nobody listens to any more ends, or whoever comes next would
+ * be shown the rest of waits that began before it came. */
+static void end_unheard(void)
+{
+    uint32_t heard = 0;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
+            heard |= clp_links_at(i)->settings.sample_kinds;
+    E.settings.sample_kinds &= heard;
+}
+
 /* ---- flushes ---- */
 
 static void write_marks(void)
@@ -733,6 +744,8 @@ uint64_t clp_engine_round(void)
     E.reorder_due |= news.settings_changed;
     if ((E.ready || !clp_links_any()) && (E.reorder_due || waiting))
         reorder(now);
+    else if (E.reorder_due)
+        end_unheard();
     note_late_events(now);
     if (E.sampling)
         sample_round(now);

@@ -6,6 +6,8 @@
 #define FIRST_MAX 8.0            /* members of a class that are certain */
 #define FIRST_KEPT 4.0           /* what of a class is kept for the first ones' sake, of each one */
 #define PROBES 16u
+#define PART_FIRST 128u
+#define PART_NEXT 4u
 #define IDLE_EPOCHS 2u
 
 void clp_threshold_init(struct clp_threshold *t, struct clp_stratum *strata, uint32_t strata_count,
@@ -20,19 +22,31 @@ void clp_threshold_init(struct clp_threshold *t, struct clp_stratum *strata, uin
 
 /* ---- offers ---- */
 
-static uint32_t stratum_of(struct clp_threshold *t, uint64_t key)
+/* From `first` to before `end`; -1: there is no place for it. */
+static int64_t stratum_in(struct clp_threshold *t, uint32_t first, uint32_t end, uint64_t key)
 {
-    uint32_t mask = t->strata_count - 1;
-    key = key ? key : 1;
     uint64_t hash = key * 0x9e3779b97f4a7c15ull >> 32;
     for (uint32_t i = 0; i < PROBES; i++) {
-        struct clp_stratum *s = &t->strata[(hash + i) & mask];
+        uint32_t at = first + (uint32_t)(hash + i) % (end - first);
+        struct clp_stratum *s = &t->strata[at];
         uint64_t now = atomic_load_explicit(&s->key, memory_order_relaxed);
         if (now == key ||
             (!now && (atomic_compare_exchange_strong(&s->key, &now, key) || now == key)))
-            return (uint32_t)(hash + i) & mask;
+            return at;
     }
-    return mask;
+    return -1;
+}
+
+/* A part of them is begun when the one before is crowded, so that few classes touch few pages. */
+static uint32_t stratum_of(struct clp_threshold *t, uint64_t key)
+{
+    uint32_t first = 0, end = PART_FIRST;
+    for (; first < t->strata_count; first = end, end *= PART_NEXT) {
+        int64_t at = stratum_in(t, first, CLP_MIN(end, t->strata_count), key ? key : 1);
+        if (at >= 0)
+            return (uint32_t)at;
+    }
+    return t->strata_count - 1;
 }
 
 static double halved(double p, unsigned times)

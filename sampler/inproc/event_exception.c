@@ -12,8 +12,9 @@
 
 #include <string.h>
 
-#define STRATA 4096u /* a power of two */
+#define STRATA 4096u
 #define PROBES 24u
+#define STRATA_FIRST 512u   /* tried first, so that few places touch few pages */
 #define PLACES 24u          /* of a stratum's reservoir, in each epoch */
 #define PLACES_LEARNING 96u /* where the place of the throw is not known yet: all, if possible */
 #define WAKES 4u
@@ -125,9 +126,13 @@ static bool count_at(uint32_t at, uint64_t key, const struct clp_event_words *ty
 
 static struct counted count(uint64_t key, const struct clp_event_words *type)
 {
+    uint32_t hash = (uint32_t)(key >> 20);
     struct counted c = {0};
     for (uint32_t i = 0; i < PROBES; i++)
-        if (count_at(((uint32_t)(key >> 20) + i) & (STRATA - 1), key, type, &c))
+        if (count_at((hash + i) % STRATA_FIRST, key, type, &c))
+            return c;
+    for (uint32_t i = 0; i < PROBES; i++)
+        if (count_at(STRATA_FIRST + (hash + i) % (STRATA - STRATA_FIRST), key, type, &c))
             return c;
     (void)count_at(LAST, 0, type, &c);
     return c;

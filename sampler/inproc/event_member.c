@@ -13,6 +13,8 @@
 /* Of a text, NUL included: names of types may be long, of a message the beginning says enough. */
 static const size_t text_bytes[CLP_EVENT_TEXTS] = {513, 257};
 #define TEXT_BYTES_MAX 513u
+/* One of the deepest stacks, with that of the lock's owner behind it; the rest is small. */
+#define MEMBER_BYTES_MAX (3u * sizeof(uint64_t) * CLP_WALK_FRAMES_MAX)
 
 static struct {
     uint8_t *data;
@@ -79,7 +81,12 @@ static const void *share(void *p, size_t bytes)
 
 bool clp_event_members_crowded(void)
 {
-    return pool.used > CLP_EVENT_MEMBERS_BYTES / 4 * 3;
+    return pool.used > CLP_EVENT_MEMBERS_BYTES / 3 * 2;
+}
+
+bool clp_event_members_full(void)
+{
+    return pool.used > CLP_EVENT_MEMBERS_BYTES - MEMBER_BYTES_MAX;
 }
 
 void clp_event_members_reset(void)

@@ -7,7 +7,7 @@
 #include "sampler/inproc/events.h"
 #include "sampler/unwind/walk.h"
 
-#define CLP_EVENT_MEMBERS_BYTES (2u << 20) /* untouched while an epoch has few */
+#define CLP_EVENT_MEMBERS_BYTES (3u << 19) /* untouched while an epoch has few */
 
 struct clp_event_member {
     struct clp_event_member *next;   /* for the owner */
@@ -37,8 +37,10 @@ uint32_t clp_event_runtime_frames(const struct clp_event *e, const struct clp_wa
                                   uint32_t count);
 /* Room for `bytes`, zeroed, for the owner's own lists; lives as long as members do. NULL: none. */
 void *clp_event_members_alloc(size_t bytes);
-/* Three quarters are used: the epoch should end. */
+/* Two thirds are used: the epoch should end. The rest is for its events in the ring. */
 bool clp_event_members_crowded(void);
+/* There might be no room for another one. */
+bool clp_event_members_full(void);
 void clp_event_members_reset(void);
 uint64_t clp_event_members_lost(void);
 size_t clp_event_members_bytes(void);

@@ -10,8 +10,12 @@
 
 #include <errno.h>
 
-#define ENTRIES 8192u /* a power of two */
-#define PROBES 32u
+/* As long as threads are few they lie among the first entries, so that few pages are touched. */
+#define ENTRIES 8192u
+#define ENTRIES_FIRST 256u
+static const struct part {
+    uint32_t first, count, probes;
+} parts[] = {{0, ENTRIES_FIRST, 8}, {ENTRIES_FIRST, ENTRIES - ENTRIES_FIRST, 32}};
 
 static _Atomic(struct clp_event_thread *) table;
 static uint64_t main_high; /* end of the main thread's stack; 0: unknown */
@@ -53,28 +57,31 @@ static bool is_abandoned(const struct clp_event_thread *t)
     return atomic_load(&t->tid) && s && atomic_load(&s->generation) != t->generation;
 }
 
-static struct clp_event_thread *take(uint64_t block)
+static struct clp_event_thread *take_in(struct clp_event_thread *all, const struct part *p,
+                                        uint64_t block, bool abandoned)
 {
-    struct clp_event_thread *all = atomic_load_explicit(&table, memory_order_acquire);
-    uint64_t first = (block >> 6) * 0x9e3779b97f4a7c15ull >> 40, key;
-    if (!all)
-        return NULL;
-    for (uint32_t i = 0; i < PROBES; i++) {
-        struct clp_event_thread *t = &all[(first + i) & (ENTRIES - 1)];
-        key = atomic_load_explicit(&t->control_block, memory_order_acquire);
-        if (key == block ||
-            (!key && atomic_compare_exchange_strong(&t->control_block, &key, block)))
+    uint64_t hash = (block >> 6) * 0x9e3779b97f4a7c15ull >> 40;
+    for (uint32_t i = 0; i < p->probes; i++) {
+        struct clp_event_thread *t = &all[p->first + (hash + i) % p->count];
+        uint64_t key = atomic_load_explicit(&t->control_block, memory_order_acquire);
+        if (key == block)
             return t;
-    }
-    for (uint32_t i = 0; i < PROBES; i++) {
-        struct clp_event_thread *t = &all[(first + i) & (ENTRIES - 1)];
-        key = atomic_load(&t->control_block);
-        if (is_abandoned(t) && atomic_compare_exchange_strong(&t->control_block, &key, block)) {
+        if ((abandoned ? !is_abandoned(t) : key != 0) ||
+            !atomic_compare_exchange_strong(&t->control_block, &key, block))
+            continue;
+        if (abandoned)
             atomic_store(&t->tid, 0);
-            return t;
-        }
+        return t;
     }
     return NULL;
+}
+
+static struct clp_event_thread *take(uint64_t block)
+{
+    struct clp_event_thread *t = NULL, *all = atomic_load_explicit(&table, memory_order_acquire);
+    for (unsigned i = 0; all && !t && i < 2 * CLP_ARRAY_LEN(parts); i++)
+        t = take_in(all, &parts[i % CLP_ARRAY_LEN(parts)], block, i >= CLP_ARRAY_LEN(parts));
+    return t;
 }
 
 /* Bounds that the capture knows are the cheapest; pthread_getattr_np takes some microseconds, once

@@ -261,16 +261,21 @@ static bool is_early(const struct clp_event *e)
            (e->type == CLP_EVENT_HANDLE && clp_event_sized_is_early(&clp_event_handles, e));
 }
 
-/* Not beyond the memory of an epoch: the rest waits in the ring, which makes chances smaller. */
-void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
+static void drain(uint64_t pass, bool (*enough)(void), const struct clp_events_sink *sink)
 {
     struct clp_event *e;
-    for (uint32_t n = 0; n < DRAIN_MAX && !clp_event_members_crowded(); n++) {
+    for (uint32_t n = 0; n < DRAIN_MAX && !enough(); n++) {
         if (!(e = clp_event_peek()) || is_early(e))
             return;
         take_one(e, pass, sink);
         clp_event_release(e);
     }
+}
+
+/* Not beyond the memory of an epoch: the rest waits in the ring, which makes chances smaller. */
+void clp_events_drain(uint64_t pass, const struct clp_events_sink *sink)
+{
+    drain(pass, clp_event_members_crowded, sink);
 }
 
 void clp_events_discard(void)
@@ -310,7 +315,8 @@ static void end_epoch(uint64_t now_ns, uint64_t pass, bool flush,
     clp_event_sized_turn(&clp_event_allocs);
     clp_event_sized_turn(&clp_event_locks);
     clp_event_sized_turn(&clp_event_handles);
-    clp_events_drain(pass, sink);
+    /* What is in the ring belongs to this epoch and would be late for the next one. */
+    drain(pass, clp_event_members_full, sink);
     clp_event_exception_settle(now_ns, flush, sink);
     bool known = clp_alloc_totals_take(&counted);
     struct clp_control_total total = {(double)counted.bytes, (double)counted.met};

@@ -13,8 +13,9 @@ static struct {
     uint8_t *data;
     size_t used, most; /* `most`: ever; what lies beyond was never touched */
     size_t dead;       /* bytes of traces without a reference */
-    /* By number: where it lies; UINT32_MAX: nowhere. */
+    /* By number: where it lies; UINT32_MAX: nowhere any more. */
     uint32_t offset[CLP_LIVE_TRACES_MAX];
+    uint32_t taken; /* numbers that were given at some time; those beyond touch no memory */
     uint32_t free[CLP_LIVE_TRACES_MAX], free_count;
     uint32_t bucket[BUCKETS]; /* number + 1; 0: empty */
 } T;
@@ -24,16 +25,7 @@ int clp_live_traces_init(void)
     if (T.data)
         return 0;
     T.data = clp_pages_alloc(CLP_LIVE_TRACES_BYTES);
-    if (!T.data)
-        return -ENOMEM;
-    T.used = T.dead = 0;
-    T.free_count = CLP_LIVE_TRACES_MAX;
-    for (uint32_t i = 0; i < CLP_LIVE_TRACES_MAX; i++) {
-        T.offset[i] = UINT32_MAX;
-        T.free[i] = CLP_LIVE_TRACES_MAX - 1 - i;
-    }
-    memset(T.bucket, 0, sizeof(T.bucket));
-    return 0;
+    return T.data ? 0 : -ENOMEM;
 }
 
 static struct clp_live_trace *at(uint32_t number)
@@ -109,7 +101,8 @@ static uint32_t find(uint64_t hash, const uint64_t *frames, uint16_t count, uint
 
 static bool has_room(size_t size)
 {
-    return T.free_count && size <= CLP_LIVE_TRACES_BYTES - T.used;
+    return (T.free_count || T.taken < CLP_LIVE_TRACES_MAX) &&
+           size <= CLP_LIVE_TRACES_BYTES - T.used;
 }
 
 uint32_t clp_live_traces_take(const uint64_t *frames, uint16_t count, uint16_t flags,
@@ -129,7 +122,7 @@ uint32_t clp_live_traces_take(const uint64_t *frames, uint16_t count, uint16_t f
         compact();
     if (!has_room(size))
         return CLP_LIVE_TRACE_NONE;
-    number = T.free[--T.free_count];
+    number = T.free_count ? T.free[--T.free_count] : T.taken++;
     T.offset[number] = (uint32_t)T.used;
     T.used += size;
     T.most = CLP_MAX(T.most, T.used);

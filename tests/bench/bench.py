@@ -471,7 +471,7 @@ class BenchAgent(Case):
 
 class BenchLibrary(Case):
     LIMIT_KB = 8 * 1024
-    ALL_TYPES_LIMIT_KB = 11 * 1024
+    ALL_TYPES_LIMIT_KB = 9 * 1024
 
     def test_memory(self):
         """What the library adds to the target: its image and what it maps for itself.

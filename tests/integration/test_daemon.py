@@ -650,7 +650,7 @@ class TestCheck(DaemonCase):
     def test_no_dotnet_and_no_process(self):
         done = self.check("-p", str(os.getpid()))
         self.assertRegex(done.stdout, "error .*is not a .NET process")
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 3)  # as `record` has it
         self.assertEqual(self.check("-p", "999999999").returncode, 3)
 
     def test_configuration(self):

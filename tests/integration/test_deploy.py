@@ -278,10 +278,13 @@ class TestHostile(DaemonCase):
         commands = [["check", "-p", str(process.pid)]]
         if record:
             commands.append(["record", "-p", str(process.pid), "-d", "1", "-o", f"{self.directory}/p.pb.gz"])
+        codes = set()
         for command in commands:
             done = self.run_clrpulse(*command, seconds=60)
             self.assertIn(done.returncode, (1, 3, 4, 5), done.stderr)
             self.assertRegex(done.stdout + done.stderr, pattern)
+            codes.add(done.returncode)
+        self.assertEqual(len(codes), 1, "both commands end alike")
 
     def test_a_fifo_in_place_of_the_socket(self):
         process, socket_path = self.plant(self.tmp)

@@ -11,6 +11,14 @@
 #define LOOP_READER_IDS 65536u
 #define LOOP_READER_THREADS 4096u
 
+/* Looks each millisecond whether it holds, and fails when it never does. */
+#define loop_wait_until(condition)                                                                 \
+    do {                                                                                           \
+        for (int looks = 0; looks < 10000 && !(condition); looks++)                                \
+            usleep(1000);                                                                          \
+        assert_true(condition);                                                                    \
+    } while (0)
+
 struct loop_reader_thread {
     bool defined, has_stack;
     int32_t tid;

@@ -30,6 +30,9 @@ clp_unit_test(test-loop SOURCES ${CLP_LOOP_TEST_DIR}/test-loop.c ${CLP_LOOP_TEST
 set_source_files_properties(${CLP_LOOP_TEST_DIR}/managed-double.c PROPERTIES
   COMPILE_OPTIONS "-O1;-fno-omit-frame-pointer;-momit-leaf-frame-pointer;-fno-sanitize=all")
 set_tests_properties(test-loop PROPERTIES RUN_SERIAL ON TIMEOUT 120)
+clp_unit_test(test-loop-sessions SOURCES ${CLP_LOOP_TEST_DIR}/test-loop-sessions.c
+  ${CLP_LOOP_TEST_DIR}/loop-reader.c ${CLP_LOOP_TEST_DIR}/managed-double.c
+  USES clp_loop_under_test clp_capture_harness)
 
 clp_unit_test(test-wall-account SOURCES ${CLP_LOOP_TEST_DIR}/test-wall-account.c
   ${CLP_LOOP_DIR}/wall_account.c)
@@ -64,6 +67,8 @@ foreach(name gc live member sized)
     ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 endforeach()
 target_link_libraries(test-event-sized PRIVATE m)
+clp_unit_test(test-events SOURCES ${CLP_LOOP_TEST_DIR}/test-events.c
+  ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 clp_unit_test(test-alloc-totals SOURCES ${CLP_LOOP_TEST_DIR}/test-alloc-totals.c
   ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 clp_unit_test(test-contract SOURCES ${CLP_LOOP_TEST_DIR}/test-contract.c ${CLP_LOOP_DIR}/contract.c)

@@ -157,8 +157,9 @@ bool clp_bodies_in_filter(uint32_t body_id, uint64_t ip)
     return false;
 }
 
-/* No runtime: no events. */
+struct clr_info *managed_runtime;
+
 struct clr_info *clp_runtime_info(void)
 {
-    return NULL;
+    return managed_runtime;
 }

@@ -9,6 +9,9 @@
 
 enum { MANAGED_LEAF_BODY = 1, MANAGED_ROOT_BODY = 2 };
 
+/* What sessions of events are asked of. NULL, as it is at first: no runtime, no events. */
+extern struct clr_info *managed_runtime;
+
 /* Burns CPU in Leaf, called by Root, until *stop. */
 void managed_root(_Atomic bool *stop);
 

@@ -84,6 +84,42 @@ static void headers_as_a_list(void **state)
     assert_non_null(strstr(error.text, "a header is one text"));
 }
 
+static const char *name_at(const void *context, size_t i)
+{
+    return ((const char *const *)context)[i];
+}
+
+/* A name that is far off is no help. */
+static void only_near_names_are_proposed(void **state)
+{
+    static const char *const names[] = {"gc", "cpu", "wall", "locks", "exceptions"};
+    static const struct {
+        const char *word, *near;
+    } cases[] = {
+        {"gx", "gc"},
+        {"cup", "cpu"},
+        {"lcoks", "locks"},
+        {"excetpoins", "exceptions"},
+        {"w", NULL},
+        {"", NULL},
+        {"wax", NULL},
+        {"roots", NULL},
+        {"conditions", NULL},
+        {"a-word-that-is-far-longer-than-any-name-that-there-is-and-goes-on-and-on-to-its-end",
+         NULL},
+        {"a-word-that-is-far-longer-than-any-name-that-there-is-and-goes-on-and-on-to-its-end"
+         "-and-then-tells-all-of-it-once-more-for-those-who-have-come-late-and-for-all-others-as-"
+         "well",
+         NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < CLP_ARRAY_LEN(cases); i++) {
+        const char *near = clp_value_nearest(cases[i].word, CLP_ARRAY_LEN(names), name_at, names);
+        if (cases[i].near ? !near || strcmp(near, cases[i].near) != 0 : near != NULL)
+            fail_msg("%s: %s", cases[i].word, near ? near : "none");
+    }
+}
+
 static void errors_name_file_line_and_nearest(void **state)
 {
     (void)state;
@@ -541,6 +577,7 @@ int main(void)
         T(defaults),
         T(a_whole_file),
         T(headers_as_a_list),
+        T(only_near_names_are_proposed),
         T(errors_name_file_line_and_nearest),
         T(nothing_is_a_configuration),
         T(every_other_sentence),

@@ -588,6 +588,41 @@ static void test_what_nobody_stands_for_is_carried(void **state)
     assert_true(f.certain == 1 && f.other == 0 && f.rest == 0);
 }
 
+/* What lies beyond the first of them is memory that few classes need not touch. */
+static void test_few_classes_take_the_first_strata(void **state)
+{
+    static struct clp_stratum many[2048];
+    struct clp_threshold t;
+    uint32_t last = 0;
+    (void)state;
+    begin_run(5);
+    clp_threshold_init(&t, many, CLP_ARRAY_LEN(many), 100);
+    for (unsigned i = 0; i < 80; i++) {
+        uint64_t key = (uint64_t)(uniform() * 0x1p60) | 1;
+        struct clp_threshold_member m = clp_threshold_offer(&t, key, 1, 1, 0, 0);
+        assert_true(atomic_load(&many[m.stratum].key) == key);
+        last = CLP_MAX(last, m.stratum);
+    }
+    assert_true(last < 128);
+}
+
+/* And as many as there are strata find nearly all a place of their own. */
+static void test_many_classes_take_all_strata(void **state)
+{
+    static struct clp_stratum many[2048];
+    struct clp_threshold t;
+    uint32_t without = 0;
+    (void)state;
+    begin_run(6);
+    clp_threshold_init(&t, many, CLP_ARRAY_LEN(many), 100);
+    for (unsigned i = 0; i < 1600; i++) {
+        uint64_t key = (uint64_t)(uniform() * 0x1p60) | 1;
+        struct clp_threshold_member m = clp_threshold_offer(&t, key, 1, 1, 0, 0);
+        without += atomic_load(&many[m.stratum].key) != key;
+    }
+    assert_true(without < 16);
+}
+
 static void test_chance_of_a_sampled_object(void **state)
 {
     (void)state;
@@ -614,6 +649,8 @@ int main(void)
         cmocka_unit_test(test_a_turn_parts_epochs),
         cmocka_unit_test(test_an_epoch_cut_short_is_no_quiet_one),
         cmocka_unit_test(test_what_nobody_stands_for_is_carried),
+        cmocka_unit_test(test_few_classes_take_the_first_strata),
+        cmocka_unit_test(test_many_classes_take_all_strata),
         cmocka_unit_test(test_chance_of_a_sampled_object),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -324,10 +324,7 @@ static int32_t loop_tid(void)
 /* A thread that was joined stays in /proc for a moment. */
 static void expect_no_thread(const char *beginning)
 {
-    for (int i = 0; thread_named(beginning) != 0; i++) {
-        assert_true(i < 1000);
-        usleep(1000);
-    }
+    loop_wait_until(thread_named(beginning) == 0);
 }
 
 static uint64_t switches(int32_t tid)
@@ -361,9 +358,7 @@ static bool sleeps_for_good(int32_t tid)
 
 static void wait_until_idle(int32_t tid)
 {
-    for (int i = 0; i < 5000 && !sleeps_for_good(tid); i++)
-        usleep(1000);
-    assert_true(sleeps_for_good(tid));
+    loop_wait_until(sleeps_for_good(tid));
 }
 
 static void test_last_reader_killed_means_idle(void **state)
@@ -407,10 +402,7 @@ static void test_full_ring_loses_no_time(void **state)
     /* Nobody reads: a sample every few milliseconds fills the ring; here it is filled by hand. */
     struct clp_wire_header *h = r->mapping;
     atomic_store(&h->tail, atomic_load(&h->tail) - (CLP_WIRE_RING_MIN_BYTES - 4096));
-    for (int i = 0; clp_reader_counter(r->reader, CLP_CTR_DROP_RING_FULL) <= 20; i++) {
-        assert_true(i < 10000);
-        usleep(1000);
-    }
+    loop_wait_until(clp_reader_counter(r->reader, CLP_CTR_DROP_RING_FULL) > 20);
     assert_true(clp_reader_counter(r->reader, CLP_CTR_DEFER_RING_FULL_CPU_NS) >
                 20 * CLP_NSEC_PER_MSEC);
     read_clocks(workers, 4, 2);
@@ -457,8 +449,7 @@ static void test_bye_of_the_last_may_ask_for_detach(void **state)
     usleep(150000);
     assert_int_equal(detach_requests, 0);
     loop_reader_bye(&readers[1], CLP_BYE_DETACH_IF_LAST);
-    for (int i = 0; i < 1000 && !detach_requests; i++)
-        usleep(1000);
+    loop_wait_until(detach_requests > 0);
     assert_int_equal(detach_requests, 1);
     loop_reader_close(&readers[0]);
     loop_reader_close(&readers[1]);
@@ -472,9 +463,7 @@ static void test_a_refused_detach_is_asked_for_again(void **state)
     sights_lost = 0;
     loop_reader_open(&readers[0], RING, CPU, INTERVAL);
     loop_reader_bye(&readers[0], CLP_BYE_DETACH_IF_LAST);
-    for (int i = 0; i < 10000 && detach_requests < 3; i++)
-        usleep(1000);
-    assert_int_equal(detach_requests, 3);
+    loop_wait_until(detach_requests >= 3);
     usleep(300000); /* longer than between two tries: it was granted */
     assert_int_equal(detach_requests, 3);
     detach_refusals = 0;
@@ -536,8 +525,7 @@ static void test_a_runtime_that_has_lost_count_is_put_right(void **state)
     assert_int_equal(enumerated, 1);
     lost_count = false;
     clp_loop_runtime_ready();
-    for (int i = 0; i < 1000 && enumerated < 2; i++)
-        usleep(1000);
+    loop_wait_until(enumerated >= 2);
     assert_int_equal(enumerated, 2); /* what came and went meanwhile */
     loop_reader_flush(r, 1);         /* nothing was lost */
     stop_worker(&workers[0]);
@@ -552,15 +540,11 @@ static void test_the_last_reader_leaves_a_runtime_that_has_lost_count(void **sta
     start_loop();
     start_worker(&workers[0]);
     loop_reader_open(r, RING, CPU, INTERVAL);
-    for (int i = 0; i < 1000 && clp_threads_timers() == 0; i++)
-        usleep(1000);
-    assert_true(clp_threads_timers() > 0);
+    loop_wait_until(clp_threads_timers() > 0);
     lost_count = true;
     expect_recount(r);
     loop_reader_close(r);
-    for (int i = 0; i < 1000 && clp_threads_timers() > 0; i++)
-        usleep(1000);
-    assert_int_equal(clp_threads_timers(), 0);
+    loop_wait_until(clp_threads_timers() == 0);
     lost_count = false;
     stop_worker(&workers[0]);
 }
@@ -577,8 +561,7 @@ static void test_a_goodbye_is_heard_behind_unread_words(void **state)
     assert_int_equal(poll(&p, 1, 10000), 1);
     loop_reader_bye(r, CLP_BYE_DETACH_IF_LAST);
     loop_reader_close(r);
-    for (int i = 0; i < 1000 && !detach_requests; i++)
-        usleep(1000);
+    loop_wait_until(detach_requests > 0);
     lost_count = false;
     assert_int_equal(detach_requests, 1);
 }

@@ -366,6 +366,28 @@ static void exceptions_are_counted_by_type(void **state)
     clp_profile_free(p);
 }
 
+static void throw_types(unsigned types)
+{
+    for (unsigned i = 0; i < types; i++) {
+        char name[16];
+        snprintf(name, sizeof(name), "System.E%u", i);
+        event(CLP_SAMPLE_EXCEPTION, 1, 0, 0, name, "");
+    }
+}
+
+/* Beside many other targets, in the window that has begun and in each one after it. */
+static void fewer_types_of_exceptions_are_kept_in_a_share(void **state)
+{
+    (void)state;
+    build_anew(1u << CLP_TYPE_EXCEPTIONS);
+    clp_build_set_share(build, 64);
+    for (unsigned window = 0; window < 2; window++) {
+        throw_types(100);
+        clp_profile_free(finish());
+        assert_int_equal(clp_build_exceptions(build)->by_name.len, CLP_TYPE_COUNTS_MAX / 64);
+    }
+}
+
 /* The rest of a clock goes to the thread's last stack, also when that was in the window before. */
 static void samples_without_frames_follow_the_last_stack(void **state)
 {
@@ -870,6 +892,7 @@ int main(void)
         T(events_have_values_and_labels_of_their_kind),
         T(numbers_of_events_are_labels),
         T(exceptions_are_counted_by_type),
+        T(fewer_types_of_exceptions_are_kept_in_a_share),
         T(another_threads_frames_are_a_label),
         T(generations_of_live_objects_are_words),
         T(samples_without_frames_follow_the_last_stack),

@@ -92,6 +92,29 @@ static void nothing_is_lost_beyond_the_ceiling(void **state)
     clp_type_counts_done(&c);
 }
 
+/* Many targets share the agent's memory: each keeps fewer names, and what it has already. */
+static void a_share_has_room_for_fewer_types(void **state)
+{
+    (void)state;
+    struct clp_type_counts c = {0};
+    struct clp_type_counts_top top;
+    clp_type_counts_set_share(&c, 64);
+    add_many(&c, 1000, 1);
+    assert_int_equal(c.by_name.len, CLP_TYPE_COUNTS_MAX / 64);
+    clp_type_counts_set_share(&c, 1000);
+    clp_type_counts_add(&c, "System.Early0001Exception", 5);
+    clp_type_counts_add(&c, "LateException", 7);
+    assert_int_equal(c.by_name.len, CLP_TYPE_COUNTS_MAX / 64);
+    clp_type_counts_top(&c, &top);
+    assert_true(top.of[0].n == 6);
+    assert_true(sum(&top) == 1012);
+    clp_type_counts_done(&c);
+    clp_type_counts_set_share(&c, 1000);
+    add_many(&c, 1000, 1);
+    assert_int_equal(c.by_name.len, CLP_TYPE_COUNTS_SHOWN);
+    clp_type_counts_done(&c);
+}
+
 static void nothing_is_lost_without_memory(void **state)
 {
     (void)state;
@@ -129,6 +152,7 @@ int main(void)
         cmocka_unit_test(what_grows_overtakes),
         cmocka_unit_test(windows_add_up),
         cmocka_unit_test(nothing_is_lost_beyond_the_ceiling),
+        cmocka_unit_test(a_share_has_room_for_fewer_types),
         cmocka_unit_test(nothing_is_lost_without_memory),
         cmocka_unit_test(long_names_are_cut_where_a_character_ends),
     };

@@ -420,10 +420,10 @@ static bool visit_due(uint64_t now_ns, uint64_t until_ns)
         if (++looks % LOOKS_BETWEEN_CHECKS == 0)
             left = (int64_t)(clp_image_files_cost_ns() - began) < W.tokens_ns;
     }
-    uint64_t cost = clp_image_files_cost_ns() - began + WAKING_NS;
-    W.tokens_ns -= (int64_t)cost;
-    W.totals.cost_ns += cost;
-    W.mean_cost_ns = (7 * W.mean_cost_ns + cost) / 8;
+    uint64_t cost = clp_image_files_cost_ns() - began;
+    W.totals.cost_ns += cost; /* what was measured alone */
+    W.tokens_ns -= (int64_t)(cost + WAKING_NS);
+    W.mean_cost_ns = (7 * W.mean_cost_ns + cost + WAKING_NS) / 8;
     return left && W.tokens_ns > 0;
 }
 

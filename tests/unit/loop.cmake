@@ -34,6 +34,8 @@ clp_unit_test(test-loop-sessions SOURCES ${CLP_LOOP_TEST_DIR}/test-loop-sessions
   ${CLP_LOOP_TEST_DIR}/loop-reader.c ${CLP_LOOP_TEST_DIR}/managed-double.c
   USES clp_loop_under_test clp_capture_harness)
 
+clp_unit_test(test-wall SOURCES ${CLP_LOOP_TEST_DIR}/test-wall.c
+  ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 clp_unit_test(test-wall-account SOURCES ${CLP_LOOP_TEST_DIR}/test-wall-account.c
   ${CLP_LOOP_DIR}/wall_account.c)
 # ThreadSanitizer's own threads and delays leave nothing to measure.

@@ -34,8 +34,8 @@ const char *clp_profile_type_name(enum clp_profile_type type);
 int clp_value_types(const char *text, uint32_t *ret_mask, char *error, size_t cap) CLP_MUST_USE;
 
 /* The one of `count` names that `word` was probably meant to be, or NULL when none is near (more
- * edits than a third of its letters; two that are swapped are one). `name_at(context, i)` gives the
- * names; may give NULL to skip one. */
+ * edits than a third of its letters, or than one in two; two that are swapped are one).
+ * `name_at(context, i)` gives the names; may give NULL to skip one. */
 const char *clp_value_nearest(const char *word, size_t count,
                               const char *(*name_at)(const void *context, size_t i),
                               const void *context);

@@ -31,12 +31,13 @@ static void tell(void *context, enum clp_check_rule rule, enum clp_check_level l
 static void check_one(struct findings *f, const struct clp_dotnet *d)
 {
     struct clp_check_process p;
+    struct clp_fault why;
     unsigned before = f->errors;
     clp_check_look_process(f->config, d, &p);
     f->processes++;
     clp_check_process(&p, tell, f);
     if (f->errors > before)
-        f->process_error = clp_find_error(&p.dotnet);
+        f->process_error = clp_find_error(&p.dotnet, &why);
     if (f->errors == before)
         printf("%-8s process %d (%s) can be profiled, .NET %s\n", "ok", p.dotnet.pid, p.dotnet.comm,
                p.dotnet.info.runtime_version);

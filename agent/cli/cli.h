@@ -28,8 +28,9 @@ int clp_command_status(const struct clp_cli *cli);
 int clp_command_check(const struct clp_cli *cli);
 int clp_command_events(const struct clp_cli *cli);
 
-/* Of one that was asked: 0 when it is READY, else the error that it cannot be profiled with. */
-int clp_find_error(const struct clp_dotnet *d);
+/* Of one that was asked: 0 when it is READY and of a supported version, else the fault that it
+ * cannot be profiled with. */
+int clp_find_error(const struct clp_dotnet *d, struct clp_fault *f);
 /* A process that can be profiled: READY and of a supported version. Waits for one that is just
  * starting, until `stop_fd` is readable (-1: never). 0, or a fault with *ret untouched; release
  * with clp_dotnet_done. */

@@ -10,7 +10,7 @@
 #define FIND_NS (2 * CLP_NSEC_PER_SEC) /* for a process that is just starting */
 #define ASK_NS (3 * CLP_NSEC_PER_SEC)
 
-int clp_find_error(const struct clp_dotnet *d)
+static int state_error(const struct clp_dotnet *d)
 {
     switch (d->state) {
     case CLP_DOTNET_READY:
@@ -25,6 +25,16 @@ int clp_find_error(const struct clp_dotnet *d)
     default:
         return -EIO;
     }
+}
+
+int clp_find_error(const struct clp_dotnet *d, struct clp_fault *f)
+{
+    f->error = state_error(d);
+    if (f->error < 0)
+        clp_dotnet_explain(d, f->text, sizeof(f->text));
+    else if (clp_dotnet_unsupported(d, f->text, sizeof(f->text)))
+        f->error = CLP_FAULT_REFUSED;
+    return f->error;
 }
 
 /* A runtime opens its port some 50 ms after the start of its process. */
@@ -66,12 +76,7 @@ int clp_find_process(int32_t pid, int stop_fd, struct clp_dotnet *d, struct clp_
     }
     if (error < 0)
         return error;
-    error = clp_find_error(d);
-    f->error = error;
-    if (error < 0)
-        clp_dotnet_explain(d, f->text, sizeof(f->text));
-    else if (clp_dotnet_unsupported(d, f->text, sizeof(f->text)))
-        error = f->error = CLP_FAULT_REFUSED;
+    error = clp_find_error(d, f);
     if (error < 0)
         clp_dotnet_done(d);
     return error;

@@ -25,9 +25,9 @@ void clp_threshold_init(struct clp_threshold *t, struct clp_stratum *strata, uin
 /* From `first` to before `end`; -1: there is no place for it. */
 static int64_t stratum_in(struct clp_threshold *t, uint32_t first, uint32_t end, uint64_t key)
 {
-    uint64_t hash = key * 0x9e3779b97f4a7c15ull >> 32;
-    for (uint32_t i = 0; i < PROBES; i++) {
-        uint32_t at = first + (uint32_t)(hash + i) % (end - first);
+    uint32_t hash = (uint32_t)(key * 0x9e3779b97f4a7c15ull >> 32);
+    uint32_t at = first + hash % (end - first);
+    for (uint32_t i = 0; i < PROBES; i++, at = at + 1 < end ? at + 1 : first) {
         struct clp_stratum *s = &t->strata[at];
         uint64_t now = atomic_load_explicit(&s->key, memory_order_relaxed);
         if (now == key ||

@@ -60,9 +60,9 @@ static bool is_abandoned(const struct clp_event_thread *t)
 static struct clp_event_thread *take_in(struct clp_event_thread *all, const struct part *p,
                                         uint64_t block, bool abandoned)
 {
-    uint64_t hash = (block >> 6) * 0x9e3779b97f4a7c15ull >> 40;
-    for (uint32_t i = 0; i < p->probes; i++) {
-        struct clp_event_thread *t = &all[p->first + (hash + i) % p->count];
+    uint32_t hash = (uint32_t)((block >> 6) * 0x9e3779b97f4a7c15ull >> 40), at = hash % p->count;
+    for (uint32_t i = 0; i < p->probes; i++, at = at + 1 < p->count ? at + 1 : 0) {
+        struct clp_event_thread *t = &all[p->first + at];
         uint64_t key = atomic_load_explicit(&t->control_block, memory_order_acquire);
         if (key == block)
             return t;

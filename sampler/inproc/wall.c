@@ -17,9 +17,8 @@
 #define INTERVAL_MAX_NS (4 * CLP_NSEC_PER_SEC)
 #define IDLE_SHARE 4 /* an idle thread is looked at after a quarter of its rest so far */
 #define GRID_NS (128 * CLP_NSEC_PER_MSEC)
-#define INTERVAL_BUSY_NS                                                                           \
-    (25 * CLP_NSEC_PER_MSEC)                  /* rounds are put off so far for what they cost      \
-                                               */
+/* Rounds are put off so far for what they cost. */
+#define INTERVAL_BUSY_NS (25 * CLP_NSEC_PER_MSEC)
 #define WAKING_NS 40000u                      /* of CPU time, the loop's and of whom it displaces */
 #define ROUND_COST_NS (CLP_NSEC_PER_MSEC / 2) /* what a round saves up for */
 #define BURST_NS (20 * CLP_NSEC_PER_MSEC)     /* of CPU time that was saved up */
@@ -399,7 +398,8 @@ static void meet(uint32_t index, uint64_t now_ns)
         return;
     if (!r->wall.begun)
         first_sight(r);
-    W.due_ns[index] = now_ns + random_below(INTERVAL_NS);
+    /* Rounds are made so much before what is due: none comes for its sake just now. */
+    W.due_ns[index] = now_ns + W.every_ns / 2 + random_below(INTERVAL_NS);
 }
 
 /* Looks at all that are due until then. False: the budget is used up. */
@@ -441,15 +441,6 @@ static uint64_t next_due(uint64_t now_ns)
     return next;
 }
 
-/* Few threads are looked at every 10 ms; many, or where looks are dear, so often that a round of
- * all of them is within the budget: fewer rounds cost less than rounds that are cut short. */
-static void draw_round(uint64_t now_ns)
-{
-    uint64_t ns = W.mean_cost_ns * 1000 / W.budget_ppm * 1000;
-    W.every_ns = CLP_MIN(CLP_MAX(ns, INTERVAL_NS), INTERVAL_BUSY_NS);
-    W.drawn_ns = random_after(now_ns, W.every_ns);
-}
-
 static void refill(uint64_t now_ns)
 {
     int64_t got = (int64_t)((now_ns - W.refilled_ns) / 1000 * W.budget_ppm / 1000);
@@ -462,6 +453,15 @@ static uint64_t saving_up_ns(void)
 {
     uint64_t missing = (uint64_t)CLP_MAX((int64_t)ROUND_COST_NS - W.tokens_ns, (int64_t)0);
     return missing * 1000 / W.budget_ppm * 1000;
+}
+
+/* Few threads are looked at every 10 ms; many, or where looks are dear, so often that a round of
+ * all of them is within the budget: fewer rounds cost less than rounds that are cut short. */
+static void draw_round(uint64_t now_ns, bool left)
+{
+    uint64_t ns = W.mean_cost_ns * 1000 / W.budget_ppm * 1000;
+    W.every_ns = CLP_MIN(CLP_MAX(ns, INTERVAL_NS), INTERVAL_BUSY_NS);
+    W.drawn_ns = random_after(now_ns, W.every_ns) + (left ? 0 : saving_up_ns());
 }
 
 /* ---- a process that was stopped ------------------------------------------------------------ */
@@ -563,9 +563,12 @@ int clp_wall_start(uint64_t now_ns, uint32_t budget_ppm, bool keep_files,
                    const struct clp_wall_sink *sink)
 {
     size_t bytes = clp_thread_table.capacity * sizeof(uint64_t);
+    uint32_t before_ppm = W.budget_ppm;
     W.budget_ppm = budget_ppm ? budget_ppm : CLP_WALL_BUDGET_PPM;
     if (W.running) {
         forget_stacks(now_ns);
+        if (W.budget_ppm != before_ppm) /* the next one may be far off, for the sake of another */
+            draw_round(now_ns, W.tokens_ns > 0);
         return 0;
     }
     if (!W.due_ns && !(W.due_ns = clp_pages_alloc(bytes)))
@@ -581,7 +584,7 @@ int clp_wall_start(uint64_t now_ns, uint32_t budget_ppm, bool keep_files,
     W.own_read_ns = now_ns;
     W.mean_cost_ns = WAKING_NS;
     W.planned_ns = 0;
-    draw_round(now_ns);
+    draw_round(now_ns, true);
     begin_all(now_ns);
     clp_thread_table.ended = thread_ended;
     W.running = true;
@@ -610,11 +613,8 @@ uint64_t clp_wall_round(uint64_t now_ns, uint64_t pass)
     W.pass = pass;
     look_for_frozen(now_ns);
     refill(now_ns);
-    if (now_ns >= W.planned_ns) {
-        bool left = visit_due(now_ns, now_ns + W.every_ns / 2);
-        draw_round(now_ns);
-        W.drawn_ns += left ? 0 : saving_up_ns();
-    }
+    if (now_ns >= W.planned_ns)
+        draw_round(now_ns, visit_due(now_ns, now_ns + W.every_ns / 2));
     W.planned_ns = planned(next_due(now_ns));
     W.round_ns = clp_clock_monotonic_ns();
     if (W.planned_ns == UINT64_MAX)

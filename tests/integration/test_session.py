@@ -240,6 +240,9 @@ class TestRefusals(Case):
     def test_old_runtime(self):
         target = self.start("--version", "6.0.36")
         self.assert_sentence(self.record(target.pid), 5, r"runs \.NET 6\.0\.36")
+        check = self.run_clrpulse("check", "-p", str(target.pid))
+        self.assertRegex(check.stdout, r"error .*runs \.NET 6\.0\.36")
+        self.assertEqual(check.returncode, 5, "as `record` has it")
 
     def test_wrong_nonce(self):
         """A visitor on the socket that does not know the nonce is sent away; the library still gets in."""

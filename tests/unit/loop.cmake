@@ -34,6 +34,8 @@ clp_unit_test(test-loop-sessions SOURCES ${CLP_LOOP_TEST_DIR}/test-loop-sessions
   ${CLP_LOOP_TEST_DIR}/loop-reader.c ${CLP_LOOP_TEST_DIR}/managed-double.c
   USES clp_loop_under_test clp_capture_harness)
 
+clp_unit_test(test-wall SOURCES ${CLP_LOOP_TEST_DIR}/test-wall.c
+  ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 clp_unit_test(test-wall-account SOURCES ${CLP_LOOP_TEST_DIR}/test-wall-account.c
   ${CLP_LOOP_DIR}/wall_account.c)
 # ThreadSanitizer's own threads and delays leave nothing to measure.
@@ -62,7 +64,7 @@ target_link_libraries(test-event-names PRIVATE Threads::Threads)
 clp_unit_test(test-event-ring SOURCES ${CLP_LOOP_TEST_DIR}/test-event-ring.c
   ${CLP_LOOP_DIR}/event_ring.c USES clp_core)
 target_link_libraries(test-event-ring PRIVATE Threads::Threads)
-foreach(name gc live member sized)
+foreach(name gc live member sized thread)
   clp_unit_test(test-event-${name} SOURCES ${CLP_LOOP_TEST_DIR}/test-event-${name}.c
     ${CLP_LOOP_TEST_DIR}/managed-double.c USES clp_loop_under_test clp_capture_harness)
 endforeach()

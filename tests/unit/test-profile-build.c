@@ -369,7 +369,7 @@ static void exceptions_are_counted_by_type(void **state)
 static void throw_types(unsigned types)
 {
     for (unsigned i = 0; i < types; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof(name), "System.E%u", i);
         event(CLP_SAMPLE_EXCEPTION, 1, 0, 0, name, "");
     }

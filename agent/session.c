@@ -750,6 +750,11 @@ uint64_t clp_session_marked(const struct clp_session *s, enum clp_counter counte
     return s->reader ? clp_reader_marked(s->reader, counter) : 0;
 }
 
+uint64_t clp_session_opened_ns(const struct clp_session *s)
+{
+    return s->reader ? clp_reader_opened_ns(s->reader) : 0;
+}
+
 uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter)
 {
     return s->reader ? clp_reader_counter(s->reader, counter) : 0;

@@ -90,6 +90,8 @@ void clp_session_bye(struct clp_session *s, bool detach);
 uint64_t clp_session_counter(const struct clp_session *s, enum clp_counter counter);
 /* The same as of the last MARK: totals of exactly the samples in front of it. */
 uint64_t clp_session_marked(const struct clp_session *s, enum clp_counter counter);
+/* clp_reader_opened_ns; 0 without a ring. */
+uint64_t clp_session_opened_ns(const struct clp_session *s);
 /* The number that the process's next profile had with the agent before; 0 before that is known. The
  * library's word: foreign. */
 uint64_t clp_session_kept_seq(const struct clp_session *s);

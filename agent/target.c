@@ -37,6 +37,7 @@ struct clp_target {
     uint64_t era;           /* of config.walltime, when it was stamped */
     uint64_t flush_id;      /* of the last FLUSH */
     uint64_t mark_until_ns; /* the window is being cut; 0 otherwise */
+    bool opened;            /* the first window begins where the library says, or has ended */
     bool ended;             /* the last window has been given */
     uint64_t mark_poll_ns;  /* the next look for the MARK is that much later */
     uint64_t drain_ns;      /* how often the ring is emptied now */
@@ -61,8 +62,21 @@ static void begin_first(struct clp_target *t, uint64_t now_ns)
     stamp(t);
 }
 
+/* Some time passes between the hand-shake and that: sessions of events have to start. The library's
+ * word is believed inside that time only. */
+static void heed_opening(struct clp_target *t, uint64_t now_ns)
+{
+    uint64_t opened_ns = t->opened ? 0 : clp_session_opened_ns(t->session);
+    if (!opened_ns)
+        return;
+    t->opened = true;
+    if (opened_ns > t->start_ns && opened_ns <= now_ns)
+        begin_first(t, opened_ns);
+}
+
 static void begin_next(struct clp_target *t, uint64_t start_ns, uint64_t length_ns)
 {
+    t->opened = true;
     t->start_ns = start_ns;
     t->start_unix_ns += length_ns;
     if (t->era != t->config.walltime->era)
@@ -394,6 +408,8 @@ enum clp_session_state clp_target_step(struct clp_target *t, uint64_t now_ns)
     enum clp_session_state state = clp_session_step(t->session, now_ns);
     if (state == CLP_SESSION_LIVE && t->start_ns == 0)
         begin_first(t, now_ns);
+    if (state == CLP_SESSION_LIVE)
+        heed_opening(t, clp_clock_monotonic_ns());
     plan_next_step(t, now_ns);
     if (state == CLP_SESSION_LIVE && !t->build && make_builder(t) < 0)
         return state; /* tried again with the next step; the ring waits */

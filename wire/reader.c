@@ -389,3 +389,8 @@ uint64_t clp_reader_heartbeat_ns(const struct clp_reader *r)
 {
     return atomic_load_explicit(&r->header->heartbeat_ns, memory_order_acquire);
 }
+
+uint64_t clp_reader_opened_ns(const struct clp_reader *r)
+{
+    return atomic_load_explicit(&r->header->opened_ns, memory_order_relaxed);
+}

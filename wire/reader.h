@@ -82,5 +82,7 @@ uint64_t clp_reader_counter(const struct clp_reader *r, enum clp_counter counter
 uint64_t clp_reader_marked(const struct clp_reader *r, enum clp_counter counter);
 /* 0 before the first. Counters that are read after it are at least as new. */
 uint64_t clp_reader_heartbeat_ns(const struct clp_reader *r);
+/* From when on the library tells, CLOCK_MONOTONIC; 0: it has not said, or does not say. */
+uint64_t clp_reader_opened_ns(const struct clp_reader *r);
 
 #endif

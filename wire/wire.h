@@ -54,7 +54,10 @@ struct clp_wire_header {
     /* CLOCK_MONOTONIC of the library thread's last round; release, after its counters */
     _Atomic uint64_t heartbeat_ns;
     _Atomic uint64_t kept_seq; /* the largest next_seq that any reader has left behind */
-    uint64_t reserved1[5];
+    /* CLOCK_MONOTONIC from which on this reader is told, in front of the first heartbeat; 0: since
+     * the program began, or since the reader came. */
+    _Atomic uint64_t opened_ns;
+    uint64_t reserved1[4];
 
     /* Written by the reader. */
     _Atomic uint64_t tail;     /* start of the first record not yet read; release */

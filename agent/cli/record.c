@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #define DURATION_NS (10 * CLP_NSEC_PER_SEC)
+#define NOT_BY_EVENTS (1u << CLP_TYPE_WAITS | 1u << CLP_TYPE_LIVEHEAP)
+#define NOT_BY_EVENTS_TEXT "the engine eventpipe does not tell of waits and liveheap"
 
 /* ---- engines ------------------------------------------------------------------------------- */
 
@@ -56,6 +58,9 @@ static int record_either(struct clp_recording *r, const struct clp_dotnet *d, st
         snprintf(why, sizeof(why), "%s", f->text);
         *f = (struct clp_fault){0};
     }
+    if (r->types & NOT_BY_EVENTS)
+        return clp_fault_set(f, CLP_FAULT_REFUSED, "%s; " NOT_BY_EVENTS_TEXT "; leave them out",
+                             why);
     clp_print_sentence("%s; taking the engine eventpipe, which loads nothing", why);
     return record_events(r, d, f);
 }
@@ -121,10 +126,9 @@ int clp_command_record(const struct clp_cli *cli)
                         "which waits are idle ones\n");
         return CLP_EXIT_USE;
     }
-    if (cli->types & (1u << CLP_TYPE_WAITS | 1u << CLP_TYPE_LIVEHEAP) && cli->engine &&
-        strcmp(cli->engine, "eventpipe") == 0) {
-        fprintf(stderr, "clrpulse: the engine eventpipe does not tell of waits and liveheap; leave "
-                        "them out, or take the engine library\n");
+    if (cli->types & NOT_BY_EVENTS && cli->engine && strcmp(cli->engine, "eventpipe") == 0) {
+        fprintf(stderr, "clrpulse: " NOT_BY_EVENTS_TEXT "; leave them out, or take the engine "
+                        "library\n");
         return CLP_EXIT_USE;
     }
     r.stop_fd = clp_stop_signals();

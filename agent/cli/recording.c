@@ -129,6 +129,11 @@ static void take_window(void *context, struct clp_target *t, const struct clp_wi
     say_spans(r, w->profile, t);
     clp_recording_write(r, clp_target_process(t), w->profile);
     say_timers(clp_target_session(t));
+    if (!w->marked && !w->last)
+        clp_print_sentence("process %d did not answer at the recording's end, as one that is "
+                           "stopped or gets no CPU; what it had not told by then is missing from "
+                           "the profile",
+                           clp_target_process(t)->pid);
 }
 
 int clp_recording_check_path(struct clp_recording *r, struct clp_fault *f)
@@ -221,15 +226,21 @@ static enum clp_session_state attach(struct clp_recording *r)
     return s;
 }
 
+/* The window begins some time after the hand-shake, when the library tells. */
+static uint64_t window_end_ns(const struct clp_recording *r)
+{
+    uint64_t start_ns = clp_target_window_start_ns(r->target);
+    return r->whole_ns < UINT64_MAX - start_ns ? start_ns + r->whole_ns : UINT64_MAX;
+}
+
 static enum clp_session_state collect(struct clp_recording *r)
 {
     enum clp_session_state s = CLP_SESSION_LIVE;
-    uint64_t start_ns = clp_target_window_start_ns(r->target), now_ns = start_ns;
-    uint64_t end_ns = r->whole_ns < UINT64_MAX - start_ns ? start_ns + r->whole_ns : UINT64_MAX;
-    while (s == CLP_SESSION_LIVE && !r->interrupted && now_ns < end_ns) {
-        s = step(r, end_ns);
-        now_ns = clp_clock_monotonic_ns();
-        progress(r, CLP_MIN(now_ns - start_ns, r->whole_ns));
+    uint64_t done_ns = 0;
+    while (s == CLP_SESSION_LIVE && !r->interrupted && done_ns < r->whole_ns) {
+        s = step(r, window_end_ns(r));
+        done_ns = clp_clock_monotonic_ns() - clp_target_window_start_ns(r->target);
+        progress(r, CLP_MIN(done_ns, r->whole_ns));
     }
     if (r->terminal)
         fputs("\r\033[K", stderr);

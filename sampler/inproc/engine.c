@@ -407,11 +407,12 @@ static struct clp_settings union_of_settings(void)
     return all;
 }
 
-static void open_feed(struct clp_link *l)
+/* What a program does before its runtime is up is told too: there its reader says from when on. */
+static void open_feed(struct clp_link *l, uint64_t from_ns)
 {
     struct clp_feed_totals now;
     totals(&now);
-    int r = clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now);
+    int r = clp_feed_open(&l->feed, l->mapping, l->mapped_bytes, &now, E.loads ? 0 : from_ns);
     if (r < 0)
         clp_link_close(l, r == -ENOMEM ? "no memory for another reader's tables in this process"
                                        : "the shared memory's header is not of this version");
@@ -522,12 +523,12 @@ static void note_late_events(uint64_t now_ns)
 /* Everything up to now belongs to those who listened up to now; then the new order holds. */
 static void reorder(uint64_t now_ns)
 {
-    (void)account_all();
+    uint64_t from_ns = account_all();
     E.reorder_due = false;
     E.settings = union_of_settings();
     if (E.settings.sample_kinds && !E.sampling) {
         start_sampling();
-        (void)account_all(); /* what starting took belongs to nobody */
+        from_ns = account_all(); /* what starting took belongs to nobody */
     } else if (E.settings.sample_kinds) {
         apply_interval();
     } else if (E.sampling) {
@@ -548,7 +549,7 @@ static void reorder(uint64_t now_ns)
         else if (l->state >= CLP_LINK_WELCOMED && wall && E.no_wall)
             clp_link_close(l, NO_MEMORY);
         else if (l->state == CLP_LINK_WELCOMED && !hold)
-            open_feed(l);
+            open_feed(l, from_ns);
     }
     if (!hold)
         E.hold_until_ns = 0;

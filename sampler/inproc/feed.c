@@ -60,7 +60,7 @@ static unsigned index_of(enum clp_sample_kind kind)
 }
 
 int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
-                  const struct clp_feed_totals *now)
+                  const struct clp_feed_totals *now, uint64_t from_ns)
 {
     struct clp_feed n = {.base = *now};
     int r = clp_ring_open(&n.ring, mapping, mapped_bytes);
@@ -69,6 +69,7 @@ int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
     n.threads = clp_pages_alloc(ENTRIES * sizeof(struct clp_feed_thread));
     if (!n.threads)
         return -ENOMEM;
+    atomic_store_explicit(&n.ring.header->opened_ns, from_ns, memory_order_relaxed);
     *f = n;
     return 0;
 }

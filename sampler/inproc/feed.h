@@ -74,9 +74,10 @@ struct clp_feed_event {
     const struct clp_span *span;        /* as of samples */
 };
 
-/* `mapping` is a checked shared memory object (wire/memory.h). 0, -EPROTO, -ENOMEM. */
+/* `mapping` is a checked shared memory object (wire/memory.h). `from_ns`: CLOCK_MONOTONIC from
+ * which on its reader is told, or 0 (wire.h). 0, -EPROTO, -ENOMEM. */
 int clp_feed_open(struct clp_feed *f, void *mapping, size_t mapped_bytes,
-                  const struct clp_feed_totals *now) CLP_MUST_USE;
+                  const struct clp_feed_totals *now, uint64_t from_ns) CLP_MUST_USE;
 void clp_feed_close(struct clp_feed *f);
 
 /* false: there was no room; the value waits, and the ring has not got the stack. */

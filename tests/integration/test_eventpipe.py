@@ -164,6 +164,13 @@ class TestEngine(EventCase):
         target.end()
         self.assertEqual(target.quit(), 0)
 
+    def test_refused_with_types_that_the_library_alone_tells(self):
+        target = self.target("spin", env={"DOTNET_EnableDiagnostics_Profiler": "0"})
+        recorder = self.record(target, 3, "--types", "cpu,waits", env=self.environment)
+        self.assertEqual(recorder.wait(), 5)
+        self.assertRegex(recorder.message(), "keeps libraries out; the engine eventpipe does not tell of waits and liveheap; "
+                                             "leave them out")
+
     def test_deep(self):
         target = self.target("deep")
         target.begin()

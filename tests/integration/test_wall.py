@@ -2,6 +2,7 @@
 """Wall time: shares, lives, labels, cost, and that nobody is woken for it."""
 
 import os
+import signal
 import time
 
 import harness
@@ -61,6 +62,29 @@ class TestLives(Case):
 
     def test_four_asleep(self):
         self.check_asleep(record_work(self, self.target("lives", "--sleepers", 4), 5), 4)
+
+    def test_half_a_second(self):
+        """The window begins when the library tells, however long sessions of events take to start after the greeting."""
+        target = self.target("lives", "--sleepers", 4)
+        types = "cpu,wall,exceptions,allocations,locks,liveheap,gc"
+        profile = self.record(target, 0.5, "--types", types).profile()
+        self.assertGreaterEqual(profile.duration_ns, 5e8)
+        walls = wall_by(profile, lambda s: s.thread())
+        asleep = [wall for name, wall in walls.items() if name and name.startswith("asleep")]
+        self.assertEqual(len(asleep), 4)
+        self.assert_ratio(min(asleep) / profile.duration_ns, 0.985, 1.005, "wall of the least")
+        self.assert_ratio(max(asleep) / profile.duration_ns, 0.985, 1.005, "wall of the most")
+
+    def test_stopped_at_the_end(self):
+        """What it had not told is missing, and that is said."""
+        target = self.target("lives", "--sleepers", 4)
+        recorder = self.record(target, 2, "--types", "cpu,wall")
+        self.wait_for_library(target, recorder)
+        os.kill(target.pid, signal.SIGSTOP)
+        profile = recorder.profile()
+        os.kill(target.pid, signal.SIGCONT)
+        self.assertRegex(recorder.message(), "process [0-9]+ did not answer at the recording's end")
+        self.assertIn("window_end=not confirmed by the library", profile.comments)
 
     def test_forty_asleep(self):
         self.check_asleep(record_work(self, self.target("lives", "--sleepers", 40), 5), 40)

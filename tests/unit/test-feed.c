@@ -129,7 +129,8 @@ static int setup(void **state)
     struct clp_feed_totals zero = {0};
     assert_non_null(f);
     assert_int_equal(clp_wire_memory_create(RING, &f->fd, &f->mapping), 0);
-    assert_int_equal(clp_feed_open(&f->feed, f->mapping, CLP_WIRE_HEADER_BYTES + RING, &zero), 0);
+    assert_int_equal(clp_feed_open(&f->feed, f->mapping, CLP_WIRE_HEADER_BYTES + RING, &zero, 7),
+                     0);
     assert_int_equal(clp_reader_new(f->mapping, RING, &f->reader), 0);
     for (uint32_t i = 0; i < CLP_ARRAY_LEN(threads); i++) {
         threads[i] = (struct clp_thread){.thread_id = i + 1, .slot = i, .tid = (int32_t)(100 + i)};
@@ -509,6 +510,7 @@ static void test_counters_begin_where_the_reader_joined(void **state)
     assert_int_equal(clp_reader_counter(f->reader, CLP_CTR_DROP_CAPTURE_FULL), 2);
     assert_int_equal(clp_reader_counter(f->reader, CLP_CTR_THREADS), 4); /* a state, not a sum */
     assert_int_equal(clp_reader_heartbeat_ns(f->reader), 99);
+    assert_int_equal(clp_reader_opened_ns(f->reader), 7);
 }
 
 static void test_idset(void **state)

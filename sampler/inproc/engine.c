@@ -46,6 +46,8 @@
 #define DETACH_AGAIN_NS (250 * CLP_NSEC_PER_MSEC)
 #define DETACHES 20u                      /* tries: then the library stays, idle */
 #define HOLD_NS (500 * CLP_NSEC_PER_MSEC) /* sessions usually start within 20 ms */
+/* What may be under way while nobody hears. */
+#define OPEN_KINDS (1u << CLP_SAMPLE_LOCK | 1u << CLP_SAMPLE_WAIT)
 #define NO_MEMORY "no memory for the library's tables in this process"
 
 static struct {
@@ -63,6 +65,8 @@ static struct {
     uint64_t wait_ns, longest_wait_ns, wall_wait_ns;
     uint64_t scan_due_ns, publish_due_ns, requests_due_ns, serve_due_ns;
     struct clp_settings settings; /* union of all readers' */
+    uint32_t heard;               /* kinds that some reader was told, after the last new order */
+    uint32_t ending;              /* of OPEN_KINDS: nobody hears them any more, and somebody will */
     uint64_t interval_ns;         /* in force: with the budget's doublings */
     struct clp_budget budget;
     bool detach_wanted;     /* as soon as no session of events is left */
@@ -450,10 +454,20 @@ static void prepare_walks(void)
     clp_bodies_prepare();
 }
 
+static uint32_t heard_kinds(void)
+{
+    uint32_t heard = 0;
+    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
+        if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
+            heard |= clp_links_at(i)->settings.sample_kinds;
+    return heard;
+}
+
 /* Sessions of events come and go on a thread of their own. */
 static void tend_sessions(void)
 {
-    uint32_t kinds = E.sampling ? E.settings.sample_kinds : 0;
+    E.ending &= clp_events_running();
+    uint32_t kinds = E.sampling ? E.settings.sample_kinds & ~E.ending : 0;
     tend_counting(kinds);
     clp_event_live_want(kinds & 1u << CLP_SAMPLE_LIVE);
     if (!(clp_events_running() & 1u << CLP_SAMPLE_LOCK))
@@ -502,7 +516,7 @@ static uint32_t event_kinds(const struct clp_settings *s)
  * from the first instruction on must not wait for a runtime that is still starting. */
 static bool holds_new_readers(uint64_t now_ns)
 {
-    if (E.loads || !E.sampling || clp_events_ready(event_kinds(&E.settings)))
+    if (E.loads || !E.sampling || (!E.ending && clp_events_ready(event_kinds(&E.settings))))
         return false;
     if (!E.hold_until_ns)
         E.hold_until_ns = now_ns + HOLD_NS;
@@ -524,6 +538,9 @@ static void note_late_events(uint64_t now_ns)
 static void reorder(uint64_t now_ns)
 {
     uint64_t from_ns = account_all();
+    /* The last reader of a kind has left and the next one comes in the same round: a session that
+     * went on would show it the rest of waits that began before it came. */
+    E.ending |= E.heard & ~heard_kinds() & OPEN_KINDS;
     E.reorder_due = false;
     E.settings = union_of_settings();
     if (E.settings.sample_kinds && !E.sampling) {
@@ -553,6 +570,7 @@ static void reorder(uint64_t now_ns)
     }
     if (!hold)
         E.hold_until_ns = 0;
+    E.heard = heard_kinds();
     publish(); /* the first heartbeat says that the feed is open */
 }
 
@@ -560,11 +578,7 @@ static void reorder(uint64_t now_ns)
  * be shown the rest of waits that began before it came. */
 static void end_unheard(void)
 {
-    uint32_t heard = 0;
-    for (unsigned i = 0; i < CLP_LINKS_MAX; i++)
-        if (clp_links_at(i)->state == CLP_LINK_ACTIVE)
-            heard |= clp_links_at(i)->settings.sample_kinds;
-    E.settings.sample_kinds &= heard;
+    E.settings.sample_kinds &= heard_kinds();
 }
 
 /* ---- flushes ---- */

@@ -18,6 +18,7 @@
 
 static _Atomic uint64_t started;
 static _Atomic bool lost_count;
+static _Atomic bool hold, held; /* the loop, between two rounds */
 
 static clr_hresult start_session(struct clr_info *self, uint32_t count,
                                  const struct clr_event_provider *providers, int32_t rundown,
@@ -47,6 +48,10 @@ static clr_hresult no_threshold(struct clr_info *self, uint32_t *ret)
 
 static bool has_lost_count(void)
 {
+    while (hold) {
+        held = true;
+        usleep(1000);
+    }
     return lost_count;
 }
 
@@ -72,21 +77,26 @@ static int stop_loop(void **state)
 {
     (void)state;
     clp_loop_stop();
+    started = 0;
     return 0;
 }
 
-/* It waits for a runtime that can be asked. */
-static void connect_reader(struct loop_reader *r, uint32_t kinds)
+static void greet_reader(struct loop_reader *r)
 {
     loop_reader_announce(r);
     assert_true(loop_reader_accept(r, 10000));
+}
+
+static void welcome_library(struct loop_reader *r, uint32_t kinds)
+{
     assert_int_equal(clp_wire_memory_create(RING, &r->memfd, &r->mapping), 0);
     r->ring_bytes = RING;
     assert_int_equal(clp_reader_new(r->mapping, RING, &r->reader), 0);
     assert_int_equal(loop_reader_welcome(r, r->attach.reader_nonce, r->memfd, kinds, INTERVAL), 0);
 }
 
-/* A wait that is open then is no part of the new recording. */
+/* A wait that is open then is no part of the new recording. Below, the new reader waits for a
+ * runtime that can be asked. */
 static void a_session_that_nobody_hears_ends_before_the_next_reader_listens(void **state)
 {
     static struct loop_reader before, stays, next;
@@ -98,10 +108,32 @@ static void a_session_that_nobody_hears_ends_before_the_next_reader_listens(void
     loop_wait_until(clp_events_running() == (LOCKS | EXCEPTIONS));
     lost_count = true;
     assert_true(loop_reader_receive(&stays, &m, sizeof(m), 10000) > 0); /* it asks for help */
-    connect_reader(&next, LOCKS);
+    greet_reader(&next);
+    welcome_library(&next, LOCKS);
     loop_reader_close(&before);
     loop_wait_until(clp_events_running() == EXCEPTIONS);
     lost_count = false;
+    loop_reader_wait_active(&next);
+    loop_wait_until(clp_events_running() == (LOCKS | EXCEPTIONS));
+    assert_int_equal(started, 3);
+    loop_reader_close(&next);
+    loop_reader_close(&stays);
+}
+
+static void the_same_where_one_leaves_and_one_comes_in_the_same_round(void **state)
+{
+    static struct loop_reader before, stays, next;
+    (void)state;
+    start_loop();
+    loop_reader_open(&before, RING, LOCKS, INTERVAL);
+    loop_reader_open(&stays, RING, EXCEPTIONS, INTERVAL);
+    loop_wait_until(clp_events_running() == (LOCKS | EXCEPTIONS));
+    greet_reader(&next);
+    hold = true;
+    loop_wait_until(held);
+    welcome_library(&next, LOCKS);
+    loop_reader_close(&before);
+    hold = false;
     loop_reader_wait_active(&next);
     loop_wait_until(clp_events_running() == (LOCKS | EXCEPTIONS));
     assert_int_equal(started, 3);
@@ -113,6 +145,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_session_that_nobody_hears_ends_before_the_next_reader_listens,
+                                  stop_loop),
+        cmocka_unit_test_teardown(the_same_where_one_leaves_and_one_comes_in_the_same_round,
                                   stop_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

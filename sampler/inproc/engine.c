@@ -411,7 +411,7 @@ static struct clp_settings union_of_settings(void)
     return all;
 }
 
-/* What a program does before its runtime is up is told too: there its reader says from when on. */
+/* What a program does before its runtime is up is told too: its reader knows best when that was. */
 static void open_feed(struct clp_link *l, uint64_t from_ns)
 {
     struct clp_feed_totals now;

@@ -78,10 +78,10 @@ class TestLives(Case):
     def test_stopped_at_the_end(self):
         """What it had not told is missing, and that is said."""
         target = self.target("lives", "--sleepers", 4)
-        recorder = self.record(target, 2, "--types", "cpu,wall")
+        recorder = self.record(target, harness.MARGIN_SECONDS, "--types", "cpu,wall")
         self.wait_for_library(target, recorder)
         os.kill(target.pid, signal.SIGSTOP)
-        profile = recorder.profile()
+        profile = recorder.finish()
         os.kill(target.pid, signal.SIGCONT)
         self.assertRegex(recorder.message(), "process [0-9]+ did not answer at the recording's end")
         self.assertIn("window_end=not confirmed by the library", profile.comments)

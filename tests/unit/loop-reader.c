@@ -85,16 +85,22 @@ int loop_reader_welcome(struct loop_reader *r, const uint8_t *nonce, int fd, uin
     return sendmsg(r->sock, &m, MSG_NOSIGNAL) == sizeof(w) ? 0 : -errno;
 }
 
-void loop_reader_open(struct loop_reader *r, uint32_t ring_bytes, uint32_t kinds,
+void loop_reader_join(struct loop_reader *r, uint32_t ring_bytes, uint32_t kinds,
                       uint64_t interval_ns)
 {
-    loop_reader_announce(r);
-    assert_true(loop_reader_accept(r, 10000));
     assert_int_equal(clp_wire_memory_create(ring_bytes, &r->memfd, &r->mapping), 0);
     r->ring_bytes = ring_bytes;
     assert_int_equal(clp_reader_new(r->mapping, ring_bytes, &r->reader), 0);
     assert_int_equal(loop_reader_welcome(r, r->attach.reader_nonce, r->memfd, kinds, interval_ns),
                      0);
+}
+
+void loop_reader_open(struct loop_reader *r, uint32_t ring_bytes, uint32_t kinds,
+                      uint64_t interval_ns)
+{
+    loop_reader_announce(r);
+    assert_true(loop_reader_accept(r, 10000));
+    loop_reader_join(r, ring_bytes, kinds, interval_ns);
     loop_reader_wait_active(r);
 }
 

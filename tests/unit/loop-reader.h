@@ -58,6 +58,9 @@ void loop_reader_announce(struct loop_reader *r);
 bool loop_reader_accept(struct loop_reader *r, int timeout_ms);
 int loop_reader_welcome(struct loop_reader *r, const uint8_t *nonce, int fd, uint32_t kinds,
                         uint64_t interval_ns);
+/* With memory of its own, after the greeting; it is active some time later. */
+void loop_reader_join(struct loop_reader *r, uint32_t ring_bytes, uint32_t kinds,
+                      uint64_t interval_ns);
 void loop_reader_send(struct loop_reader *r, const void *msg, size_t len);
 /* The next message from the library: its bytes, 0 = closed, -1 = none in time. */
 int loop_reader_receive(struct loop_reader *r, void *buf, size_t cap, int timeout_ms);

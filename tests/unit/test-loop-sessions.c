@@ -1,7 +1,6 @@
 /* Which sessions of events run, while readers come and go. */
 #include "sampler/inproc/events.h"
 #include "sampler/inproc/loop.h"
-#include "wire/memory.h"
 #include "wire/message.h"
 
 #include "tests/unit/capture-harness.h"
@@ -87,14 +86,6 @@ static void greet_reader(struct loop_reader *r)
     assert_true(loop_reader_accept(r, 10000));
 }
 
-static void welcome_library(struct loop_reader *r, uint32_t kinds)
-{
-    assert_int_equal(clp_wire_memory_create(RING, &r->memfd, &r->mapping), 0);
-    r->ring_bytes = RING;
-    assert_int_equal(clp_reader_new(r->mapping, RING, &r->reader), 0);
-    assert_int_equal(loop_reader_welcome(r, r->attach.reader_nonce, r->memfd, kinds, INTERVAL), 0);
-}
-
 /* A wait that is open then is no part of the new recording. Below, the new reader waits for a
  * runtime that can be asked. */
 static void a_session_that_nobody_hears_ends_before_the_next_reader_listens(void **state)
@@ -109,7 +100,7 @@ static void a_session_that_nobody_hears_ends_before_the_next_reader_listens(void
     lost_count = true;
     assert_true(loop_reader_receive(&stays, &m, sizeof(m), 10000) > 0); /* it asks for help */
     greet_reader(&next);
-    welcome_library(&next, LOCKS);
+    loop_reader_join(&next, RING, LOCKS, INTERVAL);
     loop_reader_close(&before);
     loop_wait_until(clp_events_running() == EXCEPTIONS);
     lost_count = false;
@@ -131,7 +122,7 @@ static void the_same_where_one_leaves_and_one_comes_in_the_same_round(void **sta
     greet_reader(&next);
     hold = true;
     loop_wait_until(held);
-    welcome_library(&next, LOCKS);
+    loop_reader_join(&next, RING, LOCKS, INTERVAL);
     loop_reader_close(&before);
     hold = false;
     loop_reader_wait_active(&next);
